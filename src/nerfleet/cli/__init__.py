@@ -1,0 +1,6 @@
+"""The command line: ``main.py`` finds the verb, every other module is one verb.
+
+A verb's module defines ``SUMMARY`` (one line, equal to its entry in :data:`nerfleet.cli.main.VERBS`), a frozen dataclass
+``Arguments`` whose docstring has an ``Examples:`` section and whose fields are the flags, and ``run(arguments) -> None``.
+Standard output carries the answer of ``--json`` and nothing else; everything for people goes to standard error.
+"""

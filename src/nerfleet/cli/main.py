@@ -1,0 +1,140 @@
+"""Finds the verb, parses its flags, and turns failures into one line and an exit code.
+
+Only the module of the verb that was asked for is imported, so ``nerfleet --help`` answers at once.
+
+Exit codes: 0 done, 1 a defect of nerfleet itself, 2 bad input or a bad request, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import importlib.metadata
+import inspect
+import io
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TypeVar
+
+from nerfleet.errors import NerfleetError
+
+VERBS: dict[str, str] = {}
+"""Verb -> its one-line summary; the module is ``nerfleet.cli.<verb>``."""
+
+DEBUG_FLAG = "--debug"
+_PURPOSE = "Trains instant-ngp radiance fields: photographs in; pictures and models out."
+_NOTES = (
+    "`nerfleet VERB --help` shows a verb's flags with examples, `nerfleet --version` the version;",
+    "`--debug` anywhere shows the traceback of an error.",
+)
+_FRAME = "╭╮╰╯│ "
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+_Arguments = TypeVar("_Arguments")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        argv: the words after ``nerfleet``; those of this process if None.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = DEBUG_FLAG in words
+    words = [word for word in words if word != DEBUG_FLAG]
+    try:
+        _dispatch(words)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130, debug)
+    except NerfleetError as error:
+        return _fail(f"error: {error}", 2, debug)
+    except OSError as error:
+        if error.filename is None:
+            return _fail(_defect(error), 1, debug)
+        return _fail(f"error: {error.filename}: {error.strerror}", 2, debug)
+    except Exception as error:
+        return _fail(_defect(error), 1, debug)
+    return 0
+
+
+def help_text() -> str:
+    """What ``nerfleet --help`` prints."""
+    width = max((len(verb) for verb in VERBS), default=0)
+    verbs = [f"  {verb:<{width}}  {summary}" for verb, summary in VERBS.items()]
+    return "\n".join(["usage: nerfleet VERB [flags]", "", _PURPOSE, "", "verbs:", *verbs, "", *_NOTES])
+
+
+def version() -> str:
+    """The installed version, or a word that says that nerfleet runs from its sources."""
+    try:
+        return importlib.metadata.version("nerfleet")
+    except importlib.metadata.PackageNotFoundError:
+        return "from source (not installed)"
+
+
+def _dispatch(words: list[str]) -> None:
+    if not words:
+        raise NerfleetError("no verb given", f"one of {', '.join(VERBS)}; see `nerfleet --help`")
+    verb, *flags = words
+    if verb in ("-h", "--help"):
+        sys.stdout.write(help_text() + "\n")
+    elif verb == "--version":
+        sys.stdout.write(f"nerfleet {version()}\n")
+    elif verb in VERBS:
+        module = importlib.import_module(f"nerfleet.cli.{verb}")
+        module.run(parse(module.Arguments, f"nerfleet {verb}", flags))
+    else:
+        near = difflib.get_close_matches(verb, VERBS, n=1)
+        remedy = f"did you mean `{near[0]}`?" if near else "see `nerfleet --help`"
+        raise NerfleetError(f"unknown verb `{verb}`", remedy)
+
+
+def parse(arguments: type[_Arguments], prog: str, flags: Sequence[str]) -> _Arguments:
+    """Flags as an instance of the dataclass ``arguments``; prints the help and exits on ``--help``.
+
+    Raises:
+        NerfleetError: a flag is unknown, missing or has a bad value.
+    """
+    import tyro
+
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(arguments, prog=prog, description=_description(arguments), args=list(flags))
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise NerfleetError(*_complaint(complaint.getvalue()), f"see `{prog} --help`") from None
+
+
+def _description(arguments: type) -> str:
+    """The dataclass's docstring without its list of attributes; tyro alone would drop the examples."""
+    return inspect.cleandoc(arguments.__doc__ or "").split("\nAttributes:")[0].strip()
+
+
+def _complaint(box: str) -> list[str]:
+    """The message inside tyro's framed error and its nearest flag, without frame, title and help on flags."""
+    parts: list[list[str]] = [[]]
+    for line in _ANSI.sub("", box).splitlines()[1:]:
+        text = line.strip(_FRAME)
+        if text.strip("─-"):
+            parts[-1].append(text)
+        else:
+            parts.append([])
+    message, *rest = [part for part in parts if part]
+    near = [part[1] for part in rest if part[0].startswith("Perhaps you meant")]
+    return [" ".join(message).rstrip("."), *(f"did you mean `{flag}`?" for flag in near)]
+
+
+def _defect(error: Exception) -> str:
+    return f"internal error: {type(error).__name__}: {error} (`{DEBUG_FLAG}` shows where)"
+
+
+def _fail(message: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    sys.stderr.write(f"nerfleet: {' '.join(message.split())}\n")
+    return code
