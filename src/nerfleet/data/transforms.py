@@ -1,0 +1,88 @@
+"""Scenes from transforms.json files and folders of transforms_train/val/test.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from nerfleet.data.decode import Progress, decode_photographs
+from nerfleet.data.plan import plan_scene, planned_cameras
+from nerfleet.data.scene import Scene
+from nerfleet.errors import NerfleetError
+
+
+def load_scene(
+    path: Path | str,
+    split: str = "train",
+    *,
+    downscale: int = 1,
+    train_on_all: bool = False,
+    strict: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Scene:
+    """Reads the photographs of one split with their cameras.
+
+    Held-out views: the test split; else the val split (said in ``warnings``); else every 8th image by plain string
+    order of ``file_path`` (none below 8 images).
+
+    Frames that cannot be used (missing or damaged image, NaN pose, ...) are left out and listed in ``skipped``. EXIF
+    orientations are not applied: poses and intrinsics belong to the pixels as stored.
+
+    Args:
+        path: a transforms.json, or a folder that holds one or transforms_train/val/test.json.
+        split: "train", "val" or "test"; "train" leaves out the held-out views.
+        downscale: box filter; sizes are rounded down.
+        train_on_all: "train" holds every view.
+        strict: skipped frames and warnings become an error.
+        workers: decoding threads; None for one per core.
+        progress: called with (photographs done, photographs in all).
+
+    Raises:
+        NerfleetError: no scene there, a value that cannot be, nothing usable, or not enough memory.
+    """
+    if downscale < 1:
+        raise NerfleetError(f"downscale {downscale}", "is not a whole number from 1 on", "use 1 for full size")
+    plan = plan_scene(Path(path), split, train_on_all=train_on_all)
+    findings = plan.findings
+    if strict:
+        findings.raise_if_strict(str(path))
+    cameras = planned_cameras(plan, downscale)
+    decoded = decode_photographs(plan, downscale, workers, progress)
+    for position, reason in decoded.failed.items():
+        findings.skip(plan.frames[position].name, reason)
+    if strict:
+        findings.raise_if_strict(str(path))
+    if not decoded.kept:
+        first = findings.skipped[-1]
+        raise NerfleetError(str(path), "no frame can be used", f"last reason: {first.frame}: {first.reason}")
+    names = tuple(plan.frames[i].name for i in decoded.kept)
+    n_masks = sum(len(plan.frames[i].side_files.masks) for i in decoded.kept)
+    if n_masks:
+        findings.note(f"{n_masks} masks applied, {sum(decoded.n_masked) / len(decoded.pixels):.1%} of the pixels ignored")
+    sizes = decoded.offsets.diff().tolist()
+    empty = [name for name, n, size in zip(names, decoded.n_masked, sizes, strict=True) if n == size]
+    findings.warn_counted(empty, len(names), "images are masked completely and train nothing")
+    if strict:
+        findings.raise_if_strict(str(path))
+    settings = plan.settings
+    return Scene(
+        name=plan.name,
+        path=plan.path,
+        split=plan.split,
+        names=names,
+        cameras=cameras[decoded.kept],
+        pixels=decoded.pixels,
+        pixel_offsets=decoded.offsets,
+        aabb_scale=settings.aabb_scale,
+        transform=settings.transform,
+        depth=decoded.depth,
+        render_aabb=torch.tensor(settings.render_aabb) if settings.render_aabb else None,
+        has_alpha=decoded.has_alpha,
+        background=settings.background,
+        up=settings.up,
+        skipped=tuple(findings.skipped),
+        warnings=tuple(findings.warnings),
+        notes=tuple(findings.notes),
+    )
