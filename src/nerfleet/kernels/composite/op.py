@@ -1,0 +1,81 @@
+"""The trainer's ops after compositing: ``nerfleet::ray_loss`` and ``nerfleet::composite_backward``."""
+
+from __future__ import annotations
+
+import torch
+
+from nerfleet.kernels.composite import reference
+from nerfleet.kernels.control.op import COUNT_NONFINITE, HYPER_MEAN_DENSITY, STATE_RAYS
+
+library = torch.library.Library("nerfleet", "FRAGMENT")
+library.define(
+    "ray_loss(Tensor rgb, Tensor transmittance, Tensor targets, Tensor backgrounds, Tensor starts, Tensor state, int loss, float loss_scale, "
+    "Tensor(a!) gradient, Tensor(b!) final, Tensor(c!) loss_sum, Tensor(d!) counters) -> ()"
+)
+library.define(
+    "composite_backward(Tensor ray_indices, Tensor rgb, Tensor raw, Tensor t, Tensor dt, Tensor weight, Tensor after, Tensor prefix, Tensor gradient, Tensor final, "
+    "Tensor count, Tensor hyper, float near_distance, Tensor(a!) d_rgb, Tensor(b!) d_raw) -> ()"
+)
+MEAN_DENSITY_FLOOR = 0.01
+"""While the mean of the occupancy grid is below this, negative raw densities are pushed up."""
+PUSH = 1e-4
+"""Size of the two regularisers' gradients, added after loss scaling."""
+EMPTY_RAW = -10.0
+
+
+@torch.library.impl(library, "ray_loss", "CPU")
+def _ray_loss_cpu(rgb, transmittance, targets, backgrounds, starts, state, loss, loss_scale, gradient, final, loss_sum, counters):  # type: ignore[no-untyped-def]
+    """Loss of each ray and its gradient with respect to the ray's colour.
+
+    Args:
+        rgb [N, 3], transmittance [N]: traced colour without background; transmittance 0 where the ray was cut, exactly 1 without samples.
+        targets, backgrounds [N, 3]: sRGB.
+        gradient [N, 3]: written: d loss/d colour * loss_scale / requested rays; 0 for rays without samples.
+        final [N, 3]: written: colour with background.
+        loss_sum [1]: sum over rays of the mean over channels is added.
+    """
+    n = int(state[STATE_RAYS])
+    rows = slice(0, n)
+    final[rows] = rgb[rows] + transmittance[rows, None] * backgrounds[rows]
+    value, derivative = reference.loss_and_gradient(final[rows], targets[rows], loss)
+    counted = ((starts[rows] >= 0) & (transmittance[rows] < 1))[:, None]
+    gradient[rows] = torch.where(counted, derivative * (loss_scale / n), 0)
+    value = torch.where(counted, value, 0)
+    counters[COUNT_NONFINITE] += int((~torch.isfinite(value)).any())
+    loss_sum += value.sum() / 3
+
+
+@torch.library.impl(library, "ray_loss", "CUDA")
+def _ray_loss_cuda(*arguments):  # type: ignore[no-untyped-def]
+    from nerfleet.kernels.composite import cuda
+
+    cuda.ray_loss(*arguments)
+
+
+@torch.library.impl(library, "composite_backward", "CPU")
+def _composite_backward_cpu(ray_indices, rgb, raw, t, dt, weight, after, prefix, gradient, final, count, hyper, near_distance, d_rgb, d_raw):  # type: ignore[no-untyped-def]
+    """Gradients of the first ``count`` samples (arguments: :class:`nerfleet.train.buffers.SampleBatch`)."""
+    n = min(int(count), len(raw))
+    rays = ray_indices[:n].long()
+    samples = (rgb[:n], raw[:n], dt[:n], weight[:n], after[:n], prefix[:n])
+    d_rgb[:n], d_raw[:n] = reference.composite_backward(*samples, gradient[rays], final[rays])
+    if float(hyper[HYPER_MEAN_DENSITY]) < MEAN_DENSITY_FLOOR:
+        d_raw[:n] -= PUSH * (raw[:n] < 0)
+    d_raw[:n] += PUSH * ((raw[:n] > EMPTY_RAW) & (t[:n] < near_distance))
+
+
+@torch.library.impl(library, "composite_backward", "CUDA")
+def _composite_backward_cuda(*arguments):  # type: ignore[no-untyped-def]
+    from nerfleet.kernels.composite import cuda
+
+    cuda.composite_backward(*arguments)
+
+
+@torch.library.register_fake("nerfleet::ray_loss")
+def _ray_loss_fake(*_):  # type: ignore[no-untyped-def]
+    return None
+
+
+@torch.library.register_fake("nerfleet::composite_backward")
+def _composite_backward_fake(*_):  # type: ignore[no-untyped-def]
+    return None

@@ -1,0 +1,245 @@
+// Gradients of the field's networks. A block takes 16 samples a warp, computes the hidden layers again from the stored
+// features, and sends the gradient back layer by layer; weight gradients stay in registers until all tiles are done.
+//   features       [capacity, N_FEATURES] f16     ray_indices [capacity] i32     directions [n_rays, 3] f32
+//   mlp            [N_MLP_PARAMS] f16             d_rgb [capacity, 3] f32        d_raw [capacity] f32
+//   count          [1] i32, valid samples         grad_mlp [N_MLP_PARAMS] f32, added to
+//   grad_features  [capacity, N_FEATURES] f16, written
+// Shared memory: the weights, and for each sample of the block every layer's input; an input is overwritten by its own
+// gradient once the weight gradient above it is done.
+#include "field.cuh"
+
+constexpr int WARPS = NF_BACKWARD_WARPS;
+constexpr int ROWS = 16 * WARPS;
+constexpr int STRIDE_OUTPUT = matrix_stride(OUTPUT);
+constexpr int AT_FEATURES = WEIGHT_HALVES, AT_H1 = AT_FEATURES + ROWS * STRIDE_FEATURES, AT_COLOUR = AT_H1 + ROWS * STRIDE_HIDDEN;
+constexpr int AT_H2 = AT_COLOUR + ROWS * STRIDE_COLOUR, AT_H3 = AT_H2 + ROWS * STRIDE_HIDDEN, AT_OUTPUT = AT_H3 + ROWS * STRIDE_HIDDEN;
+
+extern __shared__ __align__(16) unsigned char shared_memory[];
+
+// The 16x8 tiles of an [16 M, 8 N] weight gradient that a warp owns: neighbours in one row of tiles.
+template <int M, int N>
+struct WeightGradient {
+    static constexpr int TILES = (M * N + WARPS - 1) / WARPS;
+    static_assert(N % TILES == 0, "a warp's tiles lie in one row of tiles");
+    float sum[TILES][4];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int i = 0; i < TILES * 4; ++i) (&sum[0][0])[i] = 0.0f;
+    }
+
+    // += gradient^T input over the block's samples.
+    __device__ __forceinline__ void add(const __half* gradient, int gradient_stride, const __half* input, int input_stride) {
+        const int lane = lane_index(), first = static_cast<int>(threadIdx.x / 32) * TILES, m = first / N, n = first % N;
+        if (m >= M) return;
+        const __half* a_row = gradient + ((lane & 7) + (lane >> 4) * 8) * gradient_stride + m * 16 + (lane >> 3 & 1) * 8;
+        const __half* b_row = input + ((lane & 7) + (lane >> 3 & 1) * 8) * input_stride + n * 8 + (lane >> 4) * 8;
+#pragma unroll 2
+        for (int s = 0; s < WARPS; ++s) {
+            unsigned a[4];
+            load_matrices_transposed(a, a_row + s * 16 * gradient_stride);
+#pragma unroll
+            for (int i = 0; i < TILES; i += 2) {
+                unsigned b[4];
+                load_matrices_transposed(b, b_row + s * 16 * input_stride + i * 8);
+                mma_16x8x16(sum[i], a, b[0], b[1]);
+                if (i + 1 < TILES) mma_16x8x16(sum[i + 1], a, b[2], b[3]);
+            }
+        }
+    }
+
+    // Adds to the row-major gradient in global memory, `columns` wide; columns past it are padding.
+    __device__ __forceinline__ void write(float* out, int columns) {
+        const int lane = lane_index(), first = static_cast<int>(threadIdx.x / 32) * TILES, m = first / N, n = first % N;
+        if (m >= M) return;
+#pragma unroll
+        for (int i = 0; i < TILES; ++i) {
+            const int column = (n + i) * 8 + 2 * (lane & 3);
+            if (column >= columns) continue;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float* p = out + (m * 16 + (lane >> 2) + 8 * half) * columns + column;
+                reduce_add_float(p, sum[i][2 * half]);
+                reduce_add_float(p + 1, sum[i][2 * half + 1]);
+            }
+        }
+    }
+};
+
+// Gradient of a rectified layer's output -> operand, zero where the layer's output (own rows in shared memory) is zero.
+__device__ __forceinline__ void mask_by_output(const Sums<1, 2 * HIDDEN_TILES>& sums, __half* rows, Operand<1, HIDDEN_TILES>& out) {
+    to_operand<1, HIDDEN_TILES, false>(sums, out);
+#pragma unroll
+    for (int k = 0; k < HIDDEN_TILES; ++k) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const unsigned active = *pair_of(rows, STRIDE_HIDDEN, 2 * k + i / 2, i & 1);
+            out[0][k][i] &= (active & 0xFFFFu ? 0xFFFFu : 0u) | (active >> 16 ? 0xFFFF0000u : 0u);
+        }
+    }
+}
+
+// Own 16 rows of features, and the harmonics of their rays, into shared memory; zeros past the last sample.
+__device__ __forceinline__ void load_samples(const __half* features, const int* ray_indices, const float* directions, int first, int n,
+                                             __half* feature_rows, __half* colour_rows) {
+    const int lane = lane_index();
+    if constexpr (N_FEATURES % 8 == 0) {
+        constexpr int CHUNKS = N_FEATURES / 8;
+#pragma unroll
+        for (int i = lane; i < 16 * CHUNKS; i += 32) {
+            const int row = i / CHUNKS, column = i % CHUNKS * 8;
+            const uint4 v = first + row < n ? __ldg(reinterpret_cast<const uint4*>(features + static_cast<size_t>(first + row) * N_FEATURES + column))
+                                            : make_uint4(0, 0, 0, 0);
+            *reinterpret_cast<uint4*>(feature_rows + row * STRIDE_FEATURES + column) = v;
+        }
+    } else {
+        for (int i = lane; i < 16 * N_FEATURES; i += 32) {
+            const int row = i / N_FEATURES, column = i % N_FEATURES;
+            feature_rows[row * STRIDE_FEATURES + column] =
+                first + row < n ? features[static_cast<size_t>(first + row) * N_FEATURES + column] : __float2half(0.0f);
+        }
+    }
+    if (lane < 16) {
+        const int ray = first + lane < n ? ray_indices[first + lane] : 0;
+        store_harmonics(load3(directions + 3 * static_cast<size_t>(ray)), colour_rows + lane * STRIDE_COLOUR + 16);
+    }
+}
+
+// Gradient of the colours before the logistic: columns 0..2 of the last layer's output.
+__device__ __forceinline__ void output_gradient(const Sums<1, 1>& output, const float* d_rgb, int first, int n, Operand<1, 1>& gradient) {
+    const int lane = lane_index(), column = 2 * (lane & 3);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int sample = first + (lane >> 2) + 8 * half;
+        float pair[2] = {0.0f, 0.0f};
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd) {
+            if (sample < n && column + odd < 3) {
+                const float s = logistic(output[0][0][2 * half + odd]);
+                pair[odd] = d_rgb[3 * static_cast<size_t>(sample) + column + odd] * s * (1.0f - s);
+            }
+        }
+        gradient[0][0][half] = pack_halves(pair[0], pair[1]);
+        gradient[0][0][2 + half] = 0;
+    }
+}
+
+__device__ __forceinline__ void write_feature_gradient(const Sums<1, INPUT_TILED / 8>& sums, int first, int n, __half* out) {
+    const int lane = lane_index();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int sample = first + (lane >> 2) + 8 * half;
+        if (sample >= n) continue;
+#pragma unroll
+        for (int i = 0; i < INPUT_TILED / 8; ++i) {
+            const int column = 8 * i + 2 * (lane & 3);
+            __half* p = out + static_cast<size_t>(sample) * N_FEATURES + column;
+            if constexpr (N_FEATURES % 2 == 0) {
+                if (column < N_FEATURES) *reinterpret_cast<unsigned*>(p) = pack_halves(sums[0][i][2 * half], sums[0][i][2 * half + 1]);
+            } else {
+                if (column < N_FEATURES) p[0] = __float2half_rn(sums[0][i][2 * half]);
+                if (column + 1 < N_FEATURES) p[1] = __float2half_rn(sums[0][i][2 * half + 1]);
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, WARPS == 8 && HIDDEN <= 64 && INPUT_TILED <= 32 ? 2 : 1)
+field_backward(const __half* features, const int* ray_indices, const float* directions, const __half* mlp, const float* d_rgb, const float* d_raw,
+               const int* count, int capacity, float* grad_mlp, __half* grad_features) {
+    __half* shared = reinterpret_cast<__half*>(shared_memory);
+    load_weights(mlp, shared);
+    for (int i = threadIdx.x; i < ROWS * (INPUT_TILED - N_FEATURES); i += blockDim.x) {
+        constexpr int PADDING = INPUT_TILED > N_FEATURES ? INPUT_TILED - N_FEATURES : 1;
+        shared[AT_FEATURES + i / PADDING * STRIDE_FEATURES + N_FEATURES + i % PADDING] = __float2half(0.0f);
+    }
+    const int n = min(*count, capacity), own = static_cast<int>(threadIdx.x / 32) * 16;
+    __half *x0 = shared + AT_FEATURES, *h1 = shared + AT_H1, *x1 = shared + AT_COLOUR, *h2 = shared + AT_H2, *h3 = shared + AT_H3, *out = shared + AT_OUTPUT;
+    __half *own_h1 = h1 + own * STRIDE_HIDDEN, *own_h2 = h2 + own * STRIDE_HIDDEN, *own_h3 = h3 + own * STRIDE_HIDDEN;
+    __half *own_x0 = x0 + own * STRIDE_FEATURES, *own_x1 = x1 + own * STRIDE_COLOUR, *own_out = out + own * STRIDE_OUTPUT;
+    WeightGradient<HIDDEN_TILES, INPUT_TILED / 8> grad_d1;
+    WeightGradient<1, HIDDEN / 8> grad_d2, grad_c3;
+    WeightGradient<HIDDEN_TILES, COLOUR_INPUT / 8> grad_c1;
+    WeightGradient<HIDDEN_TILES, HIDDEN / 8> grad_c2;
+    grad_d1.clear(), grad_d2.clear(), grad_c1.clear(), grad_c2.clear(), grad_c3.clear();
+    __syncthreads();
+
+    for (int base = blockIdx.x * ROWS; base < n; base += gridDim.x * ROWS) {
+        const int first = base + own;
+        load_samples(features, ray_indices, directions, first, n, own_x0, own_x1);
+        __syncwarp();
+        Sums<1, 2 * HIDDEN_TILES> sums;
+        Operand<1, HIDDEN_TILES> hidden;
+        Operand<1, 1> output;
+        {
+            Operand<1, FEATURE_TILES> input;
+            load_operand<1, FEATURE_TILES>(own_x0, STRIDE_FEATURES, input);
+            multiply<1, FEATURE_TILES, 2 * HIDDEN_TILES>(input, shared + SHARED_D1, sums);
+            to_operand<1, HIDDEN_TILES, true>(sums, hidden);
+            store_operand<HIDDEN_TILES>(hidden[0], own_h1, STRIDE_HIDDEN);
+            Sums<1, 2> density;
+            multiply<1, HIDDEN_TILES, 2>(hidden, shared + SHARED_D2, density);
+            to_operand<1, 1, false>(density, output);
+            store_operand<1>(output[0], own_x1, STRIDE_COLOUR);
+        }
+        __syncwarp();
+        {
+            Operand<1, 2> input;
+            load_operand<1, 2>(own_x1, STRIDE_COLOUR, input);
+            multiply<1, 2, 2 * HIDDEN_TILES>(input, shared + SHARED_C1, sums);
+            to_operand<1, HIDDEN_TILES, true>(sums, hidden);
+            store_operand<HIDDEN_TILES>(hidden[0], own_h2, STRIDE_HIDDEN);
+            multiply<1, HIDDEN_TILES, 2 * HIDDEN_TILES>(hidden, shared + SHARED_C2, sums);
+            to_operand<1, HIDDEN_TILES, true>(sums, hidden);
+            store_operand<HIDDEN_TILES>(hidden[0], own_h3, STRIDE_HIDDEN);
+            Sums<1, 1> colour;
+            multiply<1, HIDDEN_TILES, 1>(hidden, shared + SHARED_C3, colour);
+            output_gradient(colour, d_rgb, first, n, output);
+            store_operand<1>(output[0], own_out, STRIDE_OUTPUT);
+        }
+        __syncthreads();
+        grad_c3.add(out, STRIDE_OUTPUT, h3, STRIDE_HIDDEN);
+        multiply_transposed<1, 1, 2 * HIDDEN_TILES>(output, shared + SHARED_C3, STRIDE_HIDDEN, sums);
+        mask_by_output(sums, own_h3, hidden);
+        __syncthreads();
+        store_operand<HIDDEN_TILES>(hidden[0], own_h3, STRIDE_HIDDEN);
+        __syncthreads();
+        grad_c2.add(h3, STRIDE_HIDDEN, h2, STRIDE_HIDDEN);
+        multiply_transposed<1, HIDDEN_TILES, 2 * HIDDEN_TILES>(hidden, shared + SHARED_C2, STRIDE_HIDDEN, sums);
+        mask_by_output(sums, own_h2, hidden);
+        __syncthreads();
+        store_operand<HIDDEN_TILES>(hidden[0], own_h2, STRIDE_HIDDEN);
+        __syncthreads();
+        grad_c1.add(h2, STRIDE_HIDDEN, x1, STRIDE_COLOUR);
+        {
+            Sums<1, 2> density;
+            multiply_transposed<1, HIDDEN_TILES, 2>(hidden, shared + SHARED_C1, STRIDE_COLOUR, density);
+            if ((threadIdx.x & 3) == 0) {
+                const int sample = first + (lane_index() >> 2);
+                if (sample < n) density[0][0][0] += d_raw[sample];
+                if (sample + 8 < n) density[0][0][2] += d_raw[sample + 8];
+            }
+            to_operand<1, 1, false>(density, output);
+            store_operand<1>(output[0], own_out, STRIDE_OUTPUT);
+        }
+        __syncthreads();
+        grad_d2.add(out, STRIDE_OUTPUT, h1, STRIDE_HIDDEN);
+        multiply_transposed<1, 1, 2 * HIDDEN_TILES>(output, shared + SHARED_D2, STRIDE_HIDDEN, sums);
+        mask_by_output(sums, own_h1, hidden);
+        __syncthreads();
+        store_operand<HIDDEN_TILES>(hidden[0], own_h1, STRIDE_HIDDEN);
+        __syncthreads();
+        grad_d1.add(h1, STRIDE_HIDDEN, x0, STRIDE_FEATURES);
+        {
+            Sums<1, INPUT_TILED / 8> feature_sums;
+            multiply_transposed<1, HIDDEN_TILES, INPUT_TILED / 8>(hidden, shared + SHARED_D1, STRIDE_FEATURES, feature_sums);
+            write_feature_gradient(feature_sums, first, n, grad_features);
+        }
+        __syncthreads();
+    }
+    grad_d1.write(grad_mlp + GLOBAL_D1, INPUT);
+    grad_d2.write(grad_mlp + GLOBAL_D2, HIDDEN);
+    grad_c1.write(grad_mlp + GLOBAL_C1, COLOUR_INPUT);
+    grad_c2.write(grad_mlp + GLOBAL_C2, HIDDEN);
+    grad_c3.write(grad_mlp + GLOBAL_C3, HIDDEN);
+}

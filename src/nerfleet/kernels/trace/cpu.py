@@ -1,0 +1,203 @@
+"""Tracing on the CPU, in rounds: march all live rays a few samples on, evaluate those, composite, drop finished rays.
+
+A round evaluates the density of its samples first; the colour network only sees samples that carry weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from nerfleet.kernels.control.op import COUNT_EVALUATED, COUNT_HIT, COUNT_KEPT, STATE_RAYS
+from nerfleet.kernels.field import cpu as field_cpu
+from nerfleet.kernels.march import cpu as march_cpu
+from nerfleet.kernels.march.reference import MAX_SAMPLES
+
+ROUND_SAMPLES = 1 << 18
+"""Samples that a round evaluates at most (64 bytes of features and more each)."""
+MIN_WIDTH, MAX_WIDTH = 8, 128
+"""Samples of one ray in one round."""
+NO_LIMIT = 1 << 30
+
+
+@dataclass
+class Sinks:
+    """Where a training trace stores its kept samples (numpy views of the op's buffers)."""
+
+    ray_indices: np.ndarray
+    positions: np.ndarray
+    t: np.ndarray
+    dt: np.ndarray
+    features: np.ndarray
+    rgb: np.ndarray
+    raw: np.ndarray
+    weight: np.ndarray
+    after: np.ndarray
+    prefix: np.ndarray
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _flatten(live, t_in, dt_in, firsts, counts, origins, directions, aabb_scale, t, dt, positions):
+    """[m, width] columns -> flat samples of the round, with positions in the unit cube."""
+    scale = np.float32(1) / np.float32(aabb_scale)
+    for i in numba.prange(live.shape[0]):
+        ray = live[i]
+        for j in range(counts[i]):
+            flat = firsts[i] + j
+            t[flat], dt[flat] = t_in[i, j], dt_in[i, j]
+            for axis in range(3):
+                internal = origins[ray, axis] + directions[ray, axis] * t_in[i, j]
+                unit = (internal - np.float32(0.5)) * scale + np.float32(0.5)
+                positions[flat, axis] = min(max(unit, np.float32(0)), np.float32(1))
+
+
+@numba.njit(parallel=True, cache=True, nogil=True, fastmath=False)
+def _count_kept(live, raw, dt, firsts, counts, transmittance, min_transmittance, kept):
+    """Samples of each live ray up to and including the one that cuts it."""
+    for i in numba.prange(live.shape[0]):
+        after = transmittance[live[i]]
+        n = 0
+        while n < counts[i]:
+            flat = firsts[i] + n
+            after *= np.float32(np.exp(-np.exp(raw[flat]) * dt[flat]))
+            n += 1
+            if after < min_transmittance:
+                break
+        kept[i] = n
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _gather_kept(live, firsts, kept, kept_firsts, index, ray_of):
+    for i in numba.prange(live.shape[0]):
+        for j in range(kept[i]):
+            index[kept_firsts[i] + j] = firsts[i] + j
+            ray_of[kept_firsts[i] + j] = live[i]
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)
+def _composite(live, kept, kept_firsts, rgb, raw, t, dt, transmittance, colour, depth, weight, after, prefix):
+    """Composites the kept samples of each ray, in order, on top of what the ray has."""
+    for i in numba.prange(live.shape[0]):
+        ray = live[i]
+        remaining = transmittance[ray]
+        for j in range(kept[i]):
+            sample = kept_firsts[i] + j
+            through = np.float32(np.exp(-np.exp(raw[sample]) * dt[sample]))
+            w = remaining * (np.float32(1) - through)
+            remaining *= through
+            for channel in range(3):
+                colour[ray, channel] += w * rgb[sample, channel]
+                prefix[sample, channel] = colour[ray, channel]
+            depth[ray] += w * t[sample]
+            weight[sample], after[sample] = w, remaining
+        transmittance[ray] = remaining
+
+
+class _Rays:
+    """State of the rays of one trace: colour, transmittance and depth so far, and where each goes on."""
+
+    def __init__(self, origins: Tensor, directions: Tensor, starts: Tensor) -> None:
+        self.origins, self.directions, self.starts = (np.ascontiguousarray(x.numpy()) for x in (origins, directions, starts))
+        n = len(self.starts)
+        self.live = np.flatnonzero(self.starts >= 0)
+        self.offsets = np.zeros(n, np.int32)
+        self.colour = np.zeros((n, 3), np.float32)
+        self.transmittance = np.ones(n, np.float32)
+        self.depth = np.zeros(n, np.float32)
+        self.n_samples = np.zeros(n, np.int32)
+
+
+class _Tracer:
+    """The field and the scene that rays are traced through; with a crop ``box`` by the rules of rendering, else of training."""
+
+    def __init__(self, march: tuple, table: Tensor, mlp: Tensor, field: tuple, min_transmittance: float, box: Tensor | None = None) -> None:
+        bitfield, self.n_cascades, cone_angle, self.aabb_scale = march
+        self.bitfield, self.cone_angle = bitfield.numpy(), np.float32(cone_angle)
+        self.table, self.mlp = table.detach().float(), mlp.detach().float()
+        *self.grid, self.density_dims, self.rgb_dims = field
+        self.min_transmittance = np.float32(min_transmittance)
+        self.training = box is None
+        half = 0.5 * self.aabb_scale
+        self.box = np.array([[0.5 - half] * 3, [0.5 + half] * 3], np.float32) if box is None else box.float().numpy()
+        self.limit = MAX_SAMPLES if self.training else NO_LIMIT
+
+    def round(self, rays: _Rays) -> tuple[np.ndarray, dict[str, np.ndarray], int]:
+        """One round -> (indices of the kept samples' rays, their values by name, samples evaluated)."""
+        live = rays.live
+        width = int(np.clip(ROUND_SAMPLES // len(live), MIN_WIDTH, MAX_WIDTH))
+        limit = np.minimum(self.limit - rays.n_samples[live], width).astype(np.int32)
+        t_in, dt_in = np.empty((len(live), width), np.float32), np.empty((len(live), width), np.float32)
+        counts = np.empty(len(live), np.int32)
+        scene = (self.bitfield, self.n_cascades, self.cone_angle, self.box, self.training)
+        march_cpu.march(live, rays.origins, rays.directions, rays.starts, rays.offsets, *scene, limit, t_in, dt_in, counts)
+
+        firsts = np.cumsum(counts) - counts
+        n = int(counts.sum())
+        t, dt, positions = np.empty(n, np.float32), np.empty(n, np.float32), np.empty((n, 3), np.float32)
+        _flatten(live, t_in, dt_in, firsts, counts, rays.origins, rays.directions, self.aabb_scale, t, dt, positions)
+        features = torch.ops.nerfleet.hash_grid(torch.from_numpy(positions), self.table, *self.grid)
+        outputs = field_cpu.density_outputs(features, self.mlp, self.density_dims)
+        raw = outputs[:, 0].numpy().copy()
+
+        kept = np.empty(len(live), np.int32)
+        _count_kept(live, raw, dt, firsts, counts, rays.transmittance, self.min_transmittance, kept)
+        kept_firsts = np.cumsum(kept) - kept
+        n_kept = int(kept.sum())
+        index, ray_of = np.empty(n_kept, np.int64), np.empty(n_kept, np.int64)
+        _gather_kept(live, firsts, kept, kept_firsts, index, ray_of)
+        chosen = torch.from_numpy(index)
+        rgb = field_cpu.colour(outputs[chosen], torch.from_numpy(rays.directions[ray_of]), self.mlp, self.density_dims, self.rgb_dims).numpy()
+        values = {"t": t[index], "dt": dt[index], "raw": raw[index], "positions": positions[index], "features": features[chosen].numpy(), "rgb": rgb}
+        values |= {"weight": np.empty(n_kept, np.float32), "after": np.empty(n_kept, np.float32), "prefix": np.empty((n_kept, 3), np.float32)}
+        samples = (rgb, values["raw"], values["t"], values["dt"])
+        written = (values["weight"], values["after"], values["prefix"])
+        _composite(live, kept, kept_firsts, *samples, rays.transmittance, rays.colour, rays.depth, *written)
+
+        rays.n_samples[live] += counts
+        cut = rays.transmittance[live] < self.min_transmittance
+        rays.live = live[~cut & (rays.offsets[live] >= 0) & (rays.n_samples[live] < self.limit)]
+        return ray_of, values, n
+
+
+def trace(origins: Tensor, directions: Tensor, starts: Tensor, state: Tensor, *arguments) -> None:  # type: ignore[no-untyped-def]
+    """Arguments as the op's schema (trace/op.py)."""
+    march, (table, mlp), field = arguments[:4], arguments[4:6], arguments[6:12]
+    min_transmittance, rgb, transmittance = arguments[12:15]
+    sinks, counters = Sinks(*(buffer.numpy() for buffer in arguments[15:25])), arguments[25]
+    n_rays = int(state[STATE_RAYS])
+    rays = _Rays(origins[:n_rays], directions[:n_rays], starts[:n_rays])
+    tracer = _Tracer(march, table, mlp, field, min_transmittance)
+    stored, n_kept, n_evaluated = 0, 0, 0
+    while len(rays.live):
+        ray_of, values, evaluated = tracer.round(rays)
+        n_evaluated += evaluated
+        n_kept += len(ray_of)
+        room = min(len(ray_of), len(sinks.t) - stored)
+        for name, value in (values | {"ray_indices": ray_of}).items():
+            getattr(sinks, name)[stored : stored + room] = value[:room]
+        stored += room
+    rgb[:n_rays] = torch.from_numpy(rays.colour)
+    cut = rays.transmittance < min_transmittance
+    transmittance[:n_rays] = torch.from_numpy(np.where(cut, np.float32(0), rays.transmittance))
+    counters[COUNT_KEPT] += n_kept
+    counters[COUNT_EVALUATED] += n_evaluated
+    counters[COUNT_HIT] += int((rays.n_samples > 0).sum())
+
+
+def render_rays(origins: Tensor, directions: Tensor, starts: Tensor, box: Tensor, *arguments) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[no-untyped-def]
+    """Arguments as the op's schema (trace/op.py)."""
+    march, (table, mlp), field, min_transmittance = arguments[:4], arguments[4:6], arguments[6:12], arguments[12]
+    rays = _Rays(origins, directions, starts)
+    tracer = _Tracer(march, table, mlp, field, min_transmittance, box)
+    while len(rays.live):
+        tracer.round(rays)
+    alpha = 1 - torch.from_numpy(rays.transmittance)
+    rgb, depth = torch.from_numpy(rays.colour), torch.from_numpy(rays.depth)
+    cut = alpha > 1 - min_transmittance
+    rgb = torch.where(cut[:, None], rgb / alpha[:, None].clamp_min(1e-9), rgb)
+    depth = depth / alpha.clamp_min(1e-9)
+    return rgb, torch.where(cut, 1.0, alpha), depth

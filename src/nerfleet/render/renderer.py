@@ -1,0 +1,112 @@
+"""Pictures, transparency and depth of a model through any camera."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import nerfleet.kernels.trace.op  # noqa: F401  (registers the ops)
+from nerfleet.geometry.box import ray_box, scene_box
+from nerfleet.geometry.cameras import Cameras, pixel_rays
+from nerfleet.geometry.color import srgb_to_linear
+from nerfleet.kernels.march.reference import to_lattice
+from nerfleet.nn.model import Model
+
+RAYS_AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 21}
+START_MARGIN = 1e-6
+"""Rendering starts this far behind the box's face, in units of distance."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """Attributes:
+    rgb: [..., 3] float32 sRGB, premultiplied by alpha. alpha: [...].
+    depth: [...] mean distance along the ray in internal units (0 where nothing was hit).
+    """
+
+    rgb: Tensor
+    alpha: Tensor
+    depth: Tensor
+
+    def over(self, background: tuple[float, float, float] | Tensor) -> Tensor:
+        """[..., 3] sRGB in front of an sRGB background (mixed in sRGB, as the model was trained)."""
+        return self.rgb + (1 - self.alpha[..., None]) * torch.as_tensor(background, dtype=self.rgb.dtype, device=self.rgb.device)
+
+    def rgba_linear(self) -> Tensor:
+        """[..., 4] linear light, premultiplied."""
+        straight = self.rgb / self.alpha[..., None].clamp_min(1e-9)
+        return torch.cat([srgb_to_linear(straight) * self.alpha[..., None], self.alpha[..., None]], -1)
+
+
+def render_rays(model: Model, origins: Tensor, directions: Tensor, *, jitter: float | Tensor = 0.5, min_transmittance: float = 1e-4) -> Rendered:
+    """Trace rays [n, 3] with unit directions (internal space, the model's device).
+
+    Args:
+        jitter: where in its first step a ray starts, 0 to 1; a number or [n].
+        min_transmittance: rays end, opaque, when less light than this passes.
+    """
+    box = scene_box(model.aabb_scale)
+    if model.render_aabb is not None:
+        box = torch.stack([torch.maximum(box[0], model.render_aabb[0]), torch.minimum(box[1], model.render_aabb[1])])
+    near, far = ray_box(origins, directions, box.to(origins.device))
+    starts = to_lattice(near + START_MARGIN, model.cone_angle) + jitter
+    starts = torch.where(far > near, starts, -1.0)
+    march = (model.occupancy.bitfield, model.occupancy.n_cascades, model.cone_angle, model.aabb_scale)
+    spec = model.spec
+    rgb, alpha, depth = torch.ops.nerfleet.render_rays(
+        origins.contiguous(), directions.contiguous(), starts.float(), box, *march, model.table, model.mlp, *spec.arguments, min_transmittance
+    )
+    return Rendered(rgb, alpha, depth)
+
+
+def render_pixels(model: Model, camera: Cameras, pixels: Tensor, **options: float) -> Rendered:
+    """Pixels [n, 2] (x, y; centres at + 0.5) of ONE camera, any lens; a batch at a time."""
+    parts = []
+    camera = camera.to(model.device)
+    for chunk in pixels.split(RAYS_AT_ONCE[model.device.type]):
+        chunk = chunk.to(model.device)
+        origins, directions = pixel_rays(camera, torch.zeros(len(chunk), dtype=torch.int64, device=chunk.device), chunk)
+        parts.append(render_rays(model, origins, torch.nn.functional.normalize(directions, dim=-1), **options))
+    return Rendered(*(torch.cat([getattr(part, name) for part in parts]) for name in ("rgb", "alpha", "depth")))
+
+
+def render_image(model: Model, camera: Cameras, *, spp: int = 1, min_transmittance: float = 1e-4, progress: Callable[[float], None] | None = None) -> Rendered:
+    """A whole picture [h, w] of ONE camera.
+
+    Args:
+        spp: samples per pixel: 1 looks through pixel centres; more are spread inside the pixel and averaged.
+        progress: called with the finished share, 0 to 1.
+    """
+    width, height = (int(v) for v in camera.resolution[0])
+    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    corners = torch.stack([x, y], -1).view(-1, 2).float()
+    total: Rendered | None = None
+    for i, (offset, jitter) in enumerate(_pixel_samples(spp)):
+        one = render_pixels(model, camera, corners + torch.tensor(offset), jitter=jitter, min_transmittance=min_transmittance)
+        total = one if total is None else Rendered(total.rgb + one.rgb, total.alpha + one.alpha, total.depth + one.depth)
+        if progress is not None:
+            progress((i + 1) / spp)
+    assert total is not None
+    return Rendered(
+        (total.rgb / spp).view(height, width, 3), (total.alpha / spp).view(height, width), (total.depth / spp).view(height, width)
+    )
+
+
+def _pixel_samples(spp: int) -> Iterator[tuple[tuple[float, float], float]]:
+    """(position inside the pixel, start jitter) of each sample: the R3 sequence (Roberts 2018), centred."""
+    if spp == 1:
+        yield (0.5, 0.5), 0.5
+        return
+    root = 1.2207440846057596
+    for i in range(spp):
+        yield ((0.5 + (i + 1) / root) % 1, (0.5 + (i + 1) / root**2) % 1), (0.5 + (i + 1) / root**3) % 1
+
+
+def to_uint8(srgb: Tensor) -> Tensor:
+    """sRGB floats, clipped -> uint8."""
+    return (srgb.clamp(0, 1) * 255 + 0.5).to(torch.uint8)
+
+
