@@ -46,12 +46,16 @@ def is_masked(image: Array) -> Array:
 
 
 def block_sum(values: Array, factor: int) -> Array:
-    """[h, w, c] -> [h // factor, w // factor, c] uint32: rows are added first, so that most additions are contiguous."""
+    """[h, w, c] of at most 16 bits -> [h // factor, w // factor, c] sums.
+
+    Rows are added first, so that most additions are contiguous.
+    """
+    dtype = np.uint32 if factor <= 256 else np.uint64
     height, width = values.shape[0] // factor, values.shape[1] // factor
-    rows = np.zeros((height, width * factor, values.shape[2]), np.uint32)
+    rows = np.zeros((height, width * factor, values.shape[2]), dtype)
     for row in range(factor):
         rows += values[row::factor][:height, : width * factor]
-    total = np.zeros((height, width, values.shape[2]), np.uint32)
+    total = np.zeros((height, width, values.shape[2]), dtype)
     for column in range(factor):
         total += rows[:, column::factor]
     return total

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import torch
 
-from nerfleet.data.decode import Progress, decode_photographs
-from nerfleet.data.plan import plan_scene, planned_cameras
+from nerfleet.data.decode import DecodedPhotographs, Progress, decode_photographs
+from nerfleet.data.plan import ScenePlan, plan_scene, planned_cameras
 from nerfleet.data.scene import Scene
 from nerfleet.errors import NerfleetError
+from nerfleet.geometry.cameras import Cameras
 
 
 def load_scene(
@@ -45,34 +46,39 @@ def load_scene(
     if downscale < 1:
         raise NerfleetError(f"downscale {downscale}", "is not a whole number from 1 on", "use 1 for full size")
     plan = plan_scene(Path(path), split, train_on_all=train_on_all)
-    findings = plan.findings
     if strict:
-        findings.raise_if_strict(str(path))
-    cameras = planned_cameras(plan, downscale)
+        plan.findings.raise_if_strict(str(path))
     decoded = decode_photographs(plan, downscale, workers, progress)
+    _report_decoding(plan, decoded)
+    if strict:
+        plan.findings.raise_if_strict(str(path))
+    return _assemble(plan, decoded, planned_cameras(plan, downscale)[decoded.kept])
+
+
+def _report_decoding(plan: ScenePlan, decoded: DecodedPhotographs) -> None:
+    """Adds what decoding brought to light to the plan's findings. Raises NerfleetError if nothing is left."""
+    findings = plan.findings
     for position, reason in decoded.failed.items():
         findings.skip(plan.frames[position].name, reason)
-    if strict:
-        findings.raise_if_strict(str(path))
     if not decoded.kept:
-        first = findings.skipped[-1]
-        raise NerfleetError(str(path), "no frame can be used", f"last reason: {first.frame}: {first.reason}")
-    names = tuple(plan.frames[i].name for i in decoded.kept)
+        last = findings.skipped[-1]
+        raise NerfleetError(str(plan.path), "no frame can be used", f"last reason: {last.frame}: {last.reason}")
     n_masks = sum(len(plan.frames[i].side_files.masks) for i in decoded.kept)
     if n_masks:
         findings.note(f"{n_masks} masks applied, {sum(decoded.n_masked) / len(decoded.pixels):.1%} of the pixels ignored")
     sizes = decoded.offsets.diff().tolist()
-    empty = [name for name, n, size in zip(names, decoded.n_masked, sizes, strict=True) if n == size]
-    findings.warn_counted(empty, len(names), "images are masked completely and train nothing")
-    if strict:
-        findings.raise_if_strict(str(path))
+    empty = [plan.frames[i].name for i, n, size in zip(decoded.kept, decoded.n_masked, sizes) if n == size]
+    findings.warn_counted(empty, len(decoded.kept), "images are masked completely and train nothing")
+
+
+def _assemble(plan: ScenePlan, decoded: DecodedPhotographs, cameras: Cameras) -> Scene:
     settings = plan.settings
     return Scene(
         name=plan.name,
         path=plan.path,
         split=plan.split,
-        names=names,
-        cameras=cameras[decoded.kept],
+        names=tuple(plan.frames[i].name for i in decoded.kept),
+        cameras=cameras,
         pixels=decoded.pixels,
         pixel_offsets=decoded.offsets,
         aabb_scale=settings.aabb_scale,
@@ -82,7 +88,7 @@ def load_scene(
         has_alpha=decoded.has_alpha,
         background=settings.background,
         up=settings.up,
-        skipped=tuple(findings.skipped),
-        warnings=tuple(findings.warnings),
-        notes=tuple(findings.notes),
+        skipped=tuple(plan.findings.skipped),
+        warnings=tuple(plan.findings.warnings),
+        notes=tuple(plan.findings.notes),
     )
