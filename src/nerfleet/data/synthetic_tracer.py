@@ -432,7 +432,7 @@ def _pixel_ray(poses, intrinsics, n, px, py):
 def render_rows(first_row, last_row, scene, light_map, height, poses, intrinsics, supersample, out):
     """Photographs: poses [n, 3, 4], intrinsics [n, 4] (fx, fy, cx, cy; pixels) -> out [n, h, w, 4] uint8 sRGB, straight alpha.
 
-    A pixel is the mean of ``supersample``^2 premultiplied linear samples, un-premultiplied, encoded. Rows count through all views.
+    A pixel is the mean of ``supersample``^2 premultiplied linear samples, un-premultiplied, encoded. Rows run through all views.
     """
     n_rows, n_columns, n_samples = out.shape[1], out.shape[2], supersample * supersample
     for task in range(first_row * n_columns, last_row * n_columns):
