@@ -60,7 +60,7 @@ def test_large_blocks_do_not_overflow() -> None:
     image = np.full((300, 300, 4), 255, np.uint8)
     image[0, 0, 3] = 254
     assert reduce_rgba(image, 300).tolist() == [[[255, 255, 255, 255]]]
-    assert block_sum(image, 300)[0, 0, 0] == 255 * 300 * 300
+    assert block_sum(image[..., 0], 300)[0, 0] == 255 * 300 * 300
 
 
 def test_depth_takes_the_centre() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from PIL import Image
 from tests.support.scenes import HEIGHT, WIDTH, cube_photograph, cube_pose, edit, write_cube_scene
 
 from nerfleet.data import available_splits, load_scene
+from nerfleet.data.progress import progress_bar
 from nerfleet.errors import NerfleetError
 from nerfleet.geometry.cameras import project
 
@@ -215,3 +217,14 @@ def test_memory_that_cannot_be_had(cube: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("nerfleet.data.decode._available_bytes", lambda: 1000)
     with pytest.raises(NerfleetError, match="the photographs need .* are free: use --downscale 2"):
         load(cube)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_bar(cube: Path, terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = io.StringIO()
+    stderr.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr", stderr)
+    with progress_bar("cube") as progress:
+        load(cube, progress=progress)
+    assert ("8/8" in stderr.getvalue()) == terminal

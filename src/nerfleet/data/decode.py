@@ -171,7 +171,8 @@ def _n_workers(plan: ScenePlan, workers: int | None) -> int:
     if workers is not None:
         return max(workers, 1)
     largest = max(f.header.width * f.header.height for f in plan.frames) * 4
-    return max(min(len(os.sched_getaffinity(0)), _MAX_WORKERS, 2**30 // largest), 1)
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(min(n_cores, _MAX_WORKERS, 2**30 // largest), 1)
 
 
 def _allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -21,17 +21,23 @@ def reduce_rgba(image: Array, factor: int) -> Array:
         [h // factor, w // factor, 4] uint8.
     """
     n = factor * factor
-    if (image[..., 3] == 255).all():
-        return ((block_sum(image, factor) + n // 2) // n).astype(np.uint8)
+    out = np.empty((image.shape[0] // factor, image.shape[1] // factor, 4), np.uint8)
+    red, green, blue, alpha = planes = np.ascontiguousarray(np.moveaxis(image, -1, 0))
+    if alpha.min() == 255:
+        for channel, plane in enumerate(planes):
+            out[..., channel] = (block_sum(plane, factor) + n // 2) // n
+        return out
     masked = is_masked(image)
-    alpha = np.where(masked, 0, image[..., 3])
-    alpha_sum = block_sum(alpha[..., None], factor)
-    colour_sum = block_sum(image[..., :3] * alpha[..., None].astype(np.uint16), factor)
+    alpha[masked] = 0
+    alpha_sum = block_sum(alpha, factor)
     divisor = np.maximum(alpha_sum, 1)
-    colour = (colour_sum + divisor // 2) // divisor
-    reduced: Array = np.concatenate([colour, (alpha_sum + n // 2) // n], axis=-1).astype(np.uint8)
-    reduced[block_sum(masked[..., None], factor)[..., 0] > 0] = MASKED_PIXEL
-    return reduced
+    for channel, plane in enumerate((red, green, blue)):
+        premultiplied = np.multiply(plane, alpha, dtype=np.uint16)
+        out[..., channel] = (block_sum(premultiplied, factor) + divisor // 2) // divisor
+    out[..., 3] = (alpha_sum + n // 2) // n
+    if masked.any():
+        out[block_sum(masked, factor) > 0] = MASKED_PIXEL
+    return out
 
 
 def reduce_depth(depth: Array, factor: int) -> Array:
@@ -46,16 +52,16 @@ def is_masked(image: Array) -> Array:
 
 
 def block_sum(values: Array, factor: int) -> Array:
-    """[h, w, c] of at most 16 bits -> [h // factor, w // factor, c] sums.
+    """[h, w] of at most 16 bits -> [h // factor, w // factor] sums.
 
     Rows are added first, so that most additions are contiguous.
     """
     dtype = np.uint32 if factor <= 256 else np.uint64
     height, width = values.shape[0] // factor, values.shape[1] // factor
-    rows = np.zeros((height, width * factor, values.shape[2]), dtype)
+    rows = np.zeros((height, width * factor), dtype)
     for row in range(factor):
         rows += values[row::factor][:height, : width * factor]
-    total = np.zeros((height, width, values.shape[2]), dtype)
+    total = np.zeros((height, width), dtype)
     for column in range(factor):
         total += rows[:, column::factor]
     return total

@@ -48,11 +48,12 @@ def load_scene(
     plan = plan_scene(Path(path), split, train_on_all=train_on_all)
     if strict:
         plan.findings.raise_if_strict(str(path))
+    cameras = planned_cameras(plan, downscale)
     decoded = decode_photographs(plan, downscale, workers, progress)
     _report_decoding(plan, decoded)
     if strict:
         plan.findings.raise_if_strict(str(path))
-    return _assemble(plan, decoded, planned_cameras(plan, downscale)[decoded.kept])
+    return _assemble(plan, decoded, cameras[decoded.kept])
 
 
 def _report_decoding(plan: ScenePlan, decoded: DecodedPhotographs) -> None:
