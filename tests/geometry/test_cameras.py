@@ -89,6 +89,24 @@ def test_rays_against_a_scalar_loop() -> None:
             torch.testing.assert_close(origins[row], pose[:, 3])
 
 
+def test_no_rays_at_all() -> None:
+    for lenses in (MIXED, MIXED[1:2], MIXED[2:]):
+        none = torch.zeros(0, dtype=torch.long)
+        origins, directions = pixel_rays(cameras_with(lenses), none, torch.zeros(0, 2))
+        assert origins.shape == directions.shape == (0, 3)
+        assert project(cameras_with(lenses), none, origins)[0].shape == (0, 2)
+
+
+def test_strong_distortion() -> None:
+    """A wide-angle action camera: the corners move by a third."""
+    cameras = cameras_with([(Lens.OPENCV, [-0.16, 0.02, 0.002, -0.001], 900.0)])
+    indices, pixels = pixel_grid(1, torch.float32)
+    origins, directions = pixel_rays(cameras, indices, pixels)
+    back, in_front = project(cameras, indices, origins + directions)
+    assert in_front.all()
+    assert (back - pixels).abs().max() < 1e-3
+
+
 def test_direction_has_unit_depth() -> None:
     cameras = cameras_with(MIXED)
     indices, pixels = pixel_grid(3, torch.float64)

@@ -128,5 +128,7 @@ def _rows_by_lens(cameras: Cameras, camera_indices: Tensor, dtype: torch.dtype) 
         if kind == Lens.PERSPECTIVE:
             continue
         rows = slice(None) if len(kinds) == 1 else (cameras.lens[camera_indices] == kind).nonzero()[:, 0]
-        groups.append((kind, rows, cameras.lens_params[camera_indices[rows]].to(dtype)))
+        params = cameras.lens_params[camera_indices[rows]].to(dtype)
+        if len(params):
+            groups.append((kind, rows, params))
     return groups

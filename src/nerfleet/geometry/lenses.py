@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-N_NEWTON_STEPS = 12
+MAX_NEWTON_STEPS = 20
 WIDE_ANGLE_COSINE = 0.01
 """Fisheye rays at least this far (cosine) in front of the image plane get z = 1; wider ones get unit length."""
 
@@ -30,21 +30,30 @@ def opencv_distort(points: Tensor, params: Tensor) -> Tensor:
 
 
 def opencv_undistort(distorted: Tensor, params: Tensor) -> Tensor:
-    """Distorted [m, 2] -> undistorted [m, 2] by Newton's method on both coordinates, started at the distorted point."""
-    k1, k2, p1, p2 = params[:, :4].unbind(-1)
-    x, y = distorted.unbind(-1)
-    for _ in range(N_NEWTON_STEPS):
-        error = opencv_distort(torch.stack([x, y], dim=-1), params) - distorted
+    """Distorted [m, 2] -> undistorted [m, 2], m > 0, by Newton's method on both coordinates, started at the distorted point.
+
+    Stops as soon as no coordinate moves by more than a few units of its dtype's precision (which reads one value back).
+    """
+    k1, k2, p1, p2 = params[:, :4].T.contiguous()
+    x_distorted, y_distorted = x, y = distorted.T.contiguous()
+    tolerance = 4 * torch.finfo(distorted.dtype).eps * (1 + distorted.abs().amax())
+    for _ in range(MAX_NEWTON_STEPS):
         r2 = x * x + y * y
         radial = 1 + r2 * (k1 + r2 * k2)
         slope = 2 * (k1 + 2 * k2 * r2)  # d radial / dx = slope * x
-        xx = radial + slope * x * x + 2 * p1 * y + 6 * p2 * x
-        yy = radial + slope * y * y + 2 * p2 * x + 6 * p1 * y
-        xy = slope * x * y + 2 * p1 * x + 2 * p2 * y
+        factor = radial + 2 * (p1 * y + p2 * x)
+        x_error = x * factor + p2 * r2 - x_distorted
+        y_error = y * factor + p1 * r2 - y_distorted
+        xx = factor + slope * x * x + 4 * p2 * x
+        yy = factor + slope * y * y + 4 * p1 * y
+        xy = slope * x * y + 2 * (p1 * x + p2 * y)
         determinant = xx * yy - xy * xy
-        determinant = torch.where(determinant.abs() < 1e-9, torch.ones_like(determinant), determinant)
-        x = x - (yy * error[:, 0] - xy * error[:, 1]) / determinant
-        y = y - (xx * error[:, 1] - xy * error[:, 0]) / determinant
+        determinant = torch.where(determinant.abs() < 1e-9, 1.0, determinant)
+        x_step = (yy * x_error - xy * y_error) / determinant
+        y_step = (xx * y_error - xy * x_error) / determinant
+        x, y = x - x_step, y - y_step
+        if max(x_step.abs().amax(), y_step.abs().amax()) <= tolerance:
+            break
     return torch.stack([x, y], dim=-1)
 
 
@@ -70,16 +79,21 @@ def fisheye_radius_slope(theta: Tensor, params: Tensor) -> Tensor:
 
 
 def fisheye_rays(distorted: Tensor, params: Tensor) -> Tensor:
-    """Distorted [m, 2] -> camera-space rays [m, 3]; z = 1, or unit length from 89.4 degrees off the axis on.
+    """Distorted [m, 2], m > 0 -> camera-space rays [m, 3]; z = 1, or unit length from 89.4 degrees off the axis on.
 
     The angle is found by Newton's method started at the distorted radius, kept within [0, pi].
     """
     radius = distorted.norm(dim=-1)
     theta = radius.clamp(max=torch.pi)
-    for _ in range(N_NEWTON_STEPS):
-        slope = fisheye_radius_slope(theta, params)
-        slope = torch.where(slope.abs() < 1e-6, torch.ones_like(slope), slope)
-        theta = (theta - (fisheye_radius(theta, params) - radius) / slope).clamp(0, torch.pi)
+    coefficients = params[:, :4].T.contiguous().T
+    tolerance = 4 * torch.finfo(distorted.dtype).eps
+    for _ in range(MAX_NEWTON_STEPS):
+        slope = fisheye_radius_slope(theta, coefficients)
+        slope = torch.where(slope.abs() < 1e-6, 1.0, slope)
+        moved = (theta - (fisheye_radius(theta, coefficients) - radius) / slope).clamp(0, torch.pi)
+        step, theta = (moved - theta).abs().amax(), moved
+        if step <= tolerance:
+            break
     sine_over_radius = torch.where(radius > 1e-9, theta.sin() / radius.clamp(min=1e-9), torch.ones_like(radius))
     cosine = theta.cos()
     rays = torch.cat([distorted * sine_over_radius[:, None], cosine[:, None]], dim=-1)
