@@ -237,6 +237,7 @@ field_backward(const __half* features, const int* ray_indices, const float* dire
         }
         __syncthreads();
     }
+    if (blockIdx.x * ROWS >= static_cast<unsigned>(n)) return;
     grad_d1.write(grad_mlp + GLOBAL_D1, INPUT);
     grad_d2.write(grad_mlp + GLOBAL_D2, HIDDEN);
     grad_c1.write(grad_mlp + GLOBAL_C1, COLOUR_INPUT);

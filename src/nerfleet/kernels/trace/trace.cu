@@ -2,6 +2,7 @@
 //   origins, directions [N, 3] f32, starts [N] f32 (negative: no ray), state [4] i64 (STATE_RAYS: rays of this step)
 //   bits            [n_cascades * 128^3 / 64] u64
 //   queue           [N, 2] i32 scratch: (ray, first k) of each ray that has samples, in any order
+//   lanes           that share a ray (4, 8, 16 or 32), or 0: as suits the batch
 //   counters        [8] i32, zero at the start: kept, evaluated, hit (length of the queue), non-finite, head of the queue
 //   rgb [N, 3], transmittance [N] f32: written for every ray; transmittance 0: cut, 1: no samples
 //   sample_*        [capacity, ...] the kept samples (docs of nerfleet::trace)
@@ -84,7 +85,7 @@ __device__ __forceinline__ int lanes_a_ray(int capacity, int n_hit) {
 
 extern "C" __global__ void __launch_bounds__(128, 4)
 trace_rays(const float* origins, const float* directions, const float* starts, const void* bits, int n_cascades, float cone, int aabb_scale,
-           const __half* table, const __half* mlp, const Grid grid, float min_transmittance, const int* queue, int* counters, int capacity,
+           const __half* table, const __half* mlp, const Grid grid, float min_transmittance, int lanes, const int* queue, int* counters, int capacity,
            float* rgb, float* transmittance, const Sinks sinks) {
     __half* weights = reinterpret_cast<__half*>(shared_memory);
     __half* tile = warp_tile(shared_memory);
@@ -95,7 +96,7 @@ trace_rays(const float* origins, const float* directions, const float* starts, c
 
     const Scene scene = make_scene(bits, n_cascades, cone, aabb_scale);
     const int n_queue = counters[HIT];
-    const Group group(lanes_a_ray(capacity, n_queue));
+    const Group group(lanes > 0 ? lanes : lanes_a_ray(capacity, n_queue));
     Ray ray{};
     Gathered gathered{};
     int index = -1, k = 0, n_samples = 0, n_evaluated = 0;

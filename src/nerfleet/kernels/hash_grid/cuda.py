@@ -1,0 +1,91 @@
+"""Launchers of hash_grid.cu; arguments as in hash_grid/op.py."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nerfleet.errors import NerfleetError
+from nerfleet.kernels.hash_grid.spec import LEVEL_INTS
+from nerfleet.kernels.rtc.compile import Defines
+from nerfleet.kernels.rtc.launch import Program
+
+SOURCE = Path(__file__).with_name("hash_grid.cu")
+FEATURE_COUNTS = (1, 2, 4, 8)
+RUN = 16
+"""Samples that a team of eight lanes walks along, as in hash_grid.cu."""
+BLOCK = 256
+
+
+def grid_defines(n_features: int, levels: Sequence[int], interpolation: int) -> Defines:
+    """Macros that specialise a program for a grid.
+
+    Raises:
+        NerfleetError: a number of features, or an order of levels, that the kernels do not know.
+    """
+    if n_features not in FEATURE_COUNTS:
+        raise NerfleetError("encoding.n_features_per_level", f"{n_features} on CUDA", "use 1, 2, 4 or 8")
+    rows = [levels[i : i + LEVEL_INTS] for i in range(0, len(levels), LEVEL_INTS)]
+    hashed = [bool(row[3]) for row in rows]
+    if hashed != sorted(hashed):
+        raise NerfleetError("encoding", "a dense level follows a hashed one", "let the resolution grow from level to level")
+    tiled = any(not is_hashed and row[0] ** 3 > row[1] for is_hashed, row in zip(hashed, rows))
+    return (
+        ("NF_LEVELS", len(rows)),
+        ("NF_FEATURES", n_features),
+        ("NF_DENSE_LEVELS", hashed.count(False)),
+        ("NF_TILED", int(tiled)),
+        ("NF_INTERPOLATION", interpolation),
+    )
+
+
+def pack_grid(scales: Sequence[float], levels: Sequence[int]) -> bytes:
+    """The structure ``Grid`` of hash_grid.cuh."""
+    packed = b""
+    for i, scale in enumerate(scales):
+        _, entries, first, _, stride_y, stride_z = levels[LEVEL_INTS * i : LEVEL_INTS * (i + 1)]
+        packed += struct.pack("<fIIII", scale, entries, first, stride_y, stride_z)
+    return packed
+
+
+def require_half(what: str, tensor: Tensor) -> None:
+    """Raises: NerfleetError: CUDA kernels read and write half precision here, 16-byte aligned."""
+    if tensor.dtype != torch.float16:
+        raise NerfleetError(what, f"is {tensor.dtype} on CUDA", "pass float16")
+    if tensor.data_ptr() % 16:
+        raise NerfleetError(what, "does not start at a multiple of 16 bytes", "pass a tensor of its own, not a slice")
+
+
+def hash_grid(positions: Tensor, table: Tensor, n_features: int, scales: Sequence[float], levels: Sequence[int], interpolation: int) -> Tensor:
+    """[n, n_levels * n_features] float16."""
+    require_half("table", table)
+    n = len(positions)
+    out = torch.empty(n, len(scales) * n_features, dtype=torch.float16, device=positions.device)
+    program = Program(SOURCE, grid_defines(n_features, levels, interpolation))
+    arguments = (positions.contiguous(), table, pack_grid(scales, levels), n, out)
+    program.launch("hash_grid_forward", (-(-n // BLOCK), len(scales)), BLOCK, *arguments, device=positions.device)
+    return out
+
+
+def hash_grid_backward(
+    positions: Tensor,
+    grad_features: Tensor,
+    n_features: int,
+    scales: Sequence[float],
+    levels: Sequence[int],
+    interpolation: int,
+    grad_table: Tensor,
+    count: Tensor | None,
+) -> None:
+    """Adds to ``grad_table``; nothing is read on the host."""
+    require_half("grad_features", grad_features)
+    require_half("grad_table", grad_table)
+    program = Program(SOURCE, grid_defines(n_features, levels, interpolation))
+    n = len(positions)
+    teams = -(-n // RUN)
+    arguments = (positions.contiguous(), grad_features, pack_grid(scales, levels), count, n, grad_table)
+    program.launch("hash_grid_backward", (-(-teams * 8 // BLOCK), len(scales)), BLOCK, *arguments, device=positions.device)

@@ -1,0 +1,45 @@
+// The functions of include/ptx.cuh for a CPU.
+#pragma once
+#include <cuda_fp16.h>
+
+inline void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    auto& slots = warp().slots;
+    for (int i = 0; i < 4; ++i) slots[lane()][i] = a[i];
+    slots[lane()][4] = b0;
+    slots[lane()][5] = b1;
+    __syncwarp();
+    const auto element = [&](int owner, int slot, int odd) { return half_value(uint16_t(slots[owner][slot] >> (16 * odd))); };
+    const int g = lane() >> 2, t = lane() & 3;
+    for (int i = 0; i < 4; ++i) {
+        const int row = g + 8 * (i / 2), column = 2 * t + (i & 1);
+        for (int k = 0; k < 16; ++k) {
+            const int pair = (k & 7) / 2;
+            c[i] += element((row & 7) * 4 + pair, (row >= 8) + 2 * (k >= 8), k & 1) * element(column * 4 + pair, 4 + (k >= 8), k & 1);
+        }
+    }
+    __syncwarp();
+}
+inline void load_matrices_as(unsigned (&r)[4], const __half* row, bool transposed) {
+    auto& slots = warp().slots;
+    slots[lane()][0] = reinterpret_cast<uint64_t>(row);
+    __syncwarp();
+    if (reinterpret_cast<uint64_t>(row) % 16) std::abort();
+    const int g = lane() >> 2, t = lane() & 3;
+    for (int i = 0; i < 4; ++i) {
+        const auto element = [&](int y, int x) { return unsigned(reinterpret_cast<const __half*>(slots[8 * i + y][0])[x].bits); };
+        r[i] = transposed ? element(2 * t, g) | element(2 * t + 1, g) << 16 : element(g, 2 * t) | element(g, 2 * t + 1) << 16;
+    }
+    __syncwarp();
+}
+inline void load_matrices(unsigned (&r)[4], const __half* row) { load_matrices_as(r, row, false); }
+inline void load_matrices_transposed(unsigned (&r)[4], const __half* row) { load_matrices_as(r, row, true); }
+inline void reduce_add_half2(__half* p, __half2 v) {
+    p[0] = __half(half_value(p[0].bits) + half_value(v.x.bits));
+    p[1] = __half(half_value(p[1].bits) + half_value(v.y.bits));
+}
+inline void reduce_add_half4(__half* p, __half2 low, __half2 high) {
+    if (reinterpret_cast<uint64_t>(p) % 8) std::abort();
+    reduce_add_half2(p, low);
+    reduce_add_half2(p + 2, high);
+}
+inline void reduce_add_float(float* p, float v) { *p += v; }
