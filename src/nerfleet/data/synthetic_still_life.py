@@ -29,7 +29,7 @@ TABLE_HEIGHT = 0.28
 N_GROUND_PRIMITIVES = 2
 Colour = tuple[float, float, float]
 
-IVORY: Colour = (0.80, 0.76, 0.66)
+IVORY: Colour = (0.68, 0.64, 0.55)
 GOLD: Colour = (0.72, 0.46, 0.13)
 RED: Colour = (0.62, 0.05, 0.04)
 TEAL: Colour = (0.03, 0.36, 0.37)
@@ -85,10 +85,10 @@ def _table() -> list[Primitive]:
 
 def _pavilion(x: float, z: float) -> list[Primitive]:
     parts = [
-        Primitive(FRUSTUM, (x, 0.0125, z), (0.125, 0.12, 0.0125), IVORY, RED, SECTORS, 16),
+        Primitive(FRUSTUM, (x, 0.0125, z), (0.125, 0.12, 0.0125), IVORY, RED, SECTORS, 10),
         Primitive(FRUSTUM, (x, 0.0325, z), (0.105, 0.10, 0.0075), IVORY),
         Primitive(FRUSTUM, (x, 0.245, z), (0.102, 0.102, 0.011), IVORY, gloss=0.2),
-        Primitive(FRUSTUM, (x, 0.306, z), (0.116, 0.008, 0.05), TEAL, ORANGE, SECTORS, 12, gloss=0.3),
+        Primitive(FRUSTUM, (x, 0.306, z), (0.116, 0.008, 0.05), TEAL, ORANGE, SECTORS, 8, gloss=0.3),
         Primitive(SPHERE, (x, 0.368, z), (0.019,), GOLD, gloss=1.0),
         Primitive(SPHERE, (x, 0.092, z), (0.052,), RED, gloss=1.0),
     ]
@@ -107,21 +107,21 @@ def _armillary(x: float, z: float) -> list[Primitive]:
         Primitive(TORUS, (x, y, z), (0.125, 0.0095), GOLD, gloss=0.8, turn=(25, 90)),
         Primitive(TORUS, (x, y, z), (0.105, 0.0085), ORANGE, gloss=0.6, turn=(-40, 62)),
         Primitive(TORUS, (x, y, z), (0.087, 0.0085), TEAL, gloss=0.6, turn=(70, 20)),
-        Primitive(SPHERE, (x, y, z), (0.047,), NAVY, IVORY, SECTORS, 8, gloss=1.0, turn=(20, 25)),
+        Primitive(SPHERE, (x, y, z), (0.047,), NAVY, IVORY, SECTORS, 6, gloss=1.0, turn=(20, 25)),
     ]
 
 
 def _ring_and_ball(x: float, z: float) -> list[Primitive]:
     rest = 0.032 + math.sqrt((0.068 + 0.032) ** 2 - 0.078**2)  # the ball touches the ring all around
     return [
-        Primitive(TORUS, (x, 0.032, z), (0.078, 0.032), TEAL, IVORY, SECTORS, 9, gloss=0.9),
+        Primitive(TORUS, (x, 0.032, z), (0.078, 0.032), TEAL, IVORY, SECTORS, 6, gloss=0.9),
         Primitive(SPHERE, (x, rest, z), (0.068,), ORANGE, IVORY, BANDS, 29.4, gloss=0.9, turn=(30, 35)),
     ]
 
 
 def _blocks(x: float, z: float) -> list[Primitive]:
     return [
-        Primitive(BOX, (x, 0.06, z), (0.06, 0.06, 0.06), IVORY, RED, CHECKER, 25, turn=(28, 0)),
+        Primitive(BOX, (x, 0.06, z), (0.06, 0.06, 0.06), IVORY, RED, CHECKER, 50 / 3, turn=(28, 0)),
         Primitive(BOX, (x + 0.01, 0.158, z - 0.005), (0.038, 0.038, 0.038), GREEN, ORANGE, BANDS, 39.5, turn=(-12, 90)),
         Primitive(FRUSTUM, (x + 0.01, 0.231, z - 0.005), (0.035, 0.0, 0.035), PURPLE, IVORY, BANDS, 43, gloss=0.4),
     ]
@@ -130,9 +130,9 @@ def _blocks(x: float, z: float) -> list[Primitive]:
 def _balls() -> list[Primitive]:
     return [
         Primitive(SPHERE, (0.02, 0.055, 0.03), (0.055,), PURPLE, gloss=1.0),
-        Primitive(SPHERE, (-0.01, 0.035, 0.27), (0.035,), GREEN, IVORY, SECTORS, 6, gloss=0.8, turn=(10, 50)),
+        Primitive(SPHERE, (-0.01, 0.035, 0.27), (0.035,), GREEN, IVORY, SECTORS, 4, gloss=0.8, turn=(10, 50)),
         Primitive(SPHERE, (0.04, 0.027, -0.32), (0.027,), RED, gloss=1.0),
-        Primitive(SPHERE, (-0.335, 0.03, 0.0), (0.03,), NAVY, IVORY, BANDS, 50, gloss=0.9, turn=(60, 70)),
+        Primitive(SPHERE, (-0.335, 0.03, 0.0), (0.03,), NAVY, IVORY, BANDS, 40, gloss=0.9, turn=(60, 70)),
         Primitive(SPHERE, (0.325, 0.03, 0.045), (0.03,), GOLD, gloss=1.0),
     ]
 

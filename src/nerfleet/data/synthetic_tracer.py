@@ -29,8 +29,8 @@ SUN = np.array([-0.60, 0.72, -0.35]) / math.sqrt(0.60**2 + 0.72**2 + 0.35**2)
 SUN_COLOUR = np.array([1.02, 0.94, 0.80])
 SKY_COLOUR = np.array([0.30, 0.35, 0.43])
 BOUNCE_COLOUR = np.array([0.20, 0.17, 0.14])
-DARK_TILES = np.array([[0.020, 0.045, 0.120], [0.030, 0.110, 0.125], [0.190, 0.030, 0.022]])
-LIGHT_TILES = np.array([[0.82, 0.72, 0.54], [0.88, 0.84, 0.76], [0.74, 0.42, 0.10]])
+DARK_TILES = np.array([[0.035, 0.070, 0.170], [0.045, 0.150, 0.160], [0.240, 0.050, 0.035]])
+LIGHT_TILES = np.array([[0.66, 0.56, 0.40], [0.70, 0.66, 0.58], [0.62, 0.35, 0.10]])
 EDGE_GOLD = np.array([0.62, 0.40, 0.12])
 
 _FLAGS = {"contract", "reassoc", "arcp", "nsz"}  # not "nnan", "ninf"
@@ -242,10 +242,10 @@ def _noise(x, y):
 def _mosaic(x, z):
     """Round table: gold centre and rim, rings of alternating dark and light tiles whose tints never repeat by rotation."""
     radius = math.sqrt(x * x + z * z)
-    grain = 0.88 + 0.24 * _noise(x * 26.0 + 50.0, z * 26.0 + 50.0)
+    grain = 0.90 + 0.20 * _noise(x * 18.0 + 50.0, z * 18.0 + 50.0)
     if radius > 0.412 or radius < 0.022:
         return EDGE_GOLD[0] * grain, EDGE_GOLD[1] * grain, EDGE_GOLD[2] * grain
-    ring = int((radius - 0.022) / 0.078)
+    ring = int((radius - 0.022) / 0.0975)
     n_sectors = 6 + 6 * ring
     sector = int((math.atan2(z, x) / (2.0 * math.pi) + 1.0 + 0.021 * ring) * n_sectors) % n_sectors
     tint = min(int(_hash(ring + 3, sector + 11) * 3.0), 2)

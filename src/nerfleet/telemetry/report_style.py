@@ -70,5 +70,6 @@ footer { color: var(--quiet); font-size: 12.5px; text-align: center; }
 @media print { :root { --page: #fff; --card: #fff; --ink: #000; --quiet: #555; --line: #ccc; --accent: #0f6f73;
   --raw: #0f6f7355; --warm: #b4581a; }
   main { max-width: none; padding: 0; } section, .tile { break-inside: avoid; } section.long { break-inside: auto; }
-  .opening.with-video { grid-template-columns: minmax(0, 1fr); } .opening video { display: none; } }
+  .opening.with-video { grid-template-columns: minmax(0, 1fr); } .opening video { display: none; }
+  .charts, .views, .pair { grid-template-columns: 1fr 1fr; gap: 12px 18px; } }
 """
