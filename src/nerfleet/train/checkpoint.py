@@ -1,0 +1,108 @@
+"""Training state on disk: written asynchronously, complete or not there, the last two kept.
+
+A checkpoint is a ``torch.distributed.checkpoint`` folder ``checkpoints/step_<n>``. It counts only once its marker
+``complete.json`` has been renamed into place, after all of its data. The marker also holds what is not a tensor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+
+from nerfleet.errors import NerfleetError
+
+MARKER = "complete.json"
+KEPT = 2
+
+
+class CheckpointStore:
+    """The checkpoints of one run folder."""
+
+    def __init__(self, run: Path) -> None:
+        self.folder = run / "checkpoints"
+        self._pending: Future | None = None
+
+    def save(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+        """Start writing; the tensors are copied before this returns. Waits for a save that is still running.
+
+        Args:
+            progress: plain values for the marker; must hold ``step``.
+        """
+        self.wait()
+        target = self.folder / f"step_{progress['step']:09d}"
+        if (target / MARKER).exists():
+            return
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            target.mkdir(parents=True)
+        except OSError as error:
+            raise NerfleetError(str(self.folder), error.strerror or "cannot be written", "choose another --out") from None
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            written = dcp.async_save(dict(tensors), checkpoint_id=str(target))
+        assert isinstance(written, Future)
+        self._pending = _then(written, lambda: self._complete(target, progress))
+
+    def _complete(self, target: Path, progress: dict[str, Any]) -> None:
+        temporary = target / (MARKER + ".part")
+        temporary.write_text(json.dumps(progress))
+        os.replace(temporary, target / MARKER)
+        for old in self.complete()[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def wait(self) -> None:
+        """Until the running save is complete; raises what went wrong in it."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            try:
+                pending.result()
+            except OSError as error:
+                raise NerfleetError(str(self.folder), error.strerror or "cannot be written", "free space, then run again") from None
+
+    def complete(self) -> list[Path]:
+        """Folders of complete checkpoints, oldest first."""
+        return sorted(marker.parent for marker in self.folder.glob(f"step_*/{MARKER}"))
+
+    def latest(self) -> tuple[Path, dict[str, Any]] | None:
+        """The newest complete checkpoint and its marker's values."""
+        for folder in reversed(self.complete()):
+            try:
+                progress = json.loads((folder / MARKER).read_text())
+            except (OSError, ValueError):
+                continue
+            if isinstance(progress, dict) and "step" in progress:
+                return folder, progress
+        return None
+
+    def load(self, folder: Path, tensors: dict[str, Tensor]) -> None:
+        """Read a complete checkpoint into ``tensors``, in place."""
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+                dcp.load(dict(tensors), checkpoint_id=str(folder))
+        except Exception as error:
+            raise NerfleetError(str(folder), f"cannot be read ({error})".splitlines()[0], "delete this folder to use the one before it") from None
+
+
+def _then(future: Future, action: Any) -> Future:
+    """A future that is done when ``future`` is and ``action`` has run after it."""
+    following: Future = Future()
+
+    def run(done: Future) -> None:
+        try:
+            done.result()
+            action()
+            following.set_result(None)
+        except BaseException as error:
+            following.set_exception(error)
+
+    future.add_done_callback(run)
+    return following

@@ -1,0 +1,45 @@
+"""A training step as CUDA graphs: captured once, replayed with one launch a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from nerfleet.train.step import WARM_UP_STEPS, TrainStep, refresh_period
+
+
+class GraphedStep:
+    """Drop-in for :class:`TrainStep` on CUDA.
+
+    The first step runs as it is (kernels are compiled and loaded, buffers of the allocator settle); then the step and
+    the two kinds of occupancy refresh are captured when first needed.
+    """
+
+    def __init__(self, step: TrainStep) -> None:
+        self._step = step
+        self._graphs: dict[str, torch.cuda.CUDAGraph] = {}
+        self._ran_eagerly: set[str] = set()
+
+    def __call__(self, step: int) -> None:
+        if step % refresh_period(step, self._step.config.reference_step_ratio) == 0:
+            kind = "first refreshes" if step < WARM_UP_STEPS else "refresh"
+            self._run(kind, lambda: self._step.refresh_occupancy(step))
+        self._run("step", self._forward_backward_update)
+
+    def _forward_backward_update(self) -> None:
+        self._step.forward_backward()
+        self._step.update()
+
+    def _run(self, kind: str, work: Callable[[], None]) -> None:
+        if kind not in self._ran_eagerly:
+            self._ran_eagerly.add(kind)
+            work()
+            return
+        if kind not in self._graphs:
+            torch.cuda.synchronize(self._step.device)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                work()
+            self._graphs[kind] = graph
+        self._graphs[kind].replay()

@@ -1,0 +1,194 @@
+"""One training step: rays -> samples -> loss -> gradients -> update (docs/design.md, section 5), the same on every device.
+
+Every op works in place on buffers that were allocated once, and no device value is read on the host, so that on CUDA
+the whole step is captured in a graph.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+import nerfleet.kernels.adam.op
+import nerfleet.kernels.composite.op
+import nerfleet.kernels.field.op
+import nerfleet.kernels.rays.op
+import nerfleet.kernels.trace.op  # noqa: F401  (registers the ops)
+from nerfleet.config import TrainConfig
+from nerfleet.data.scene import Scene
+from nerfleet.geometry.cameras import Cameras
+from nerfleet.kernels.composite.reference import LOSSES
+from nerfleet.kernels.control.op import COUNT_KEPT, STATE_STEP
+from nerfleet.kernels.march.reference import N_CELLS
+from nerfleet.kernels.rays.op import BACKGROUNDS
+from nerfleet.nn.field import ParameterGroup, field_spec, initial_mlp, initial_table
+from nerfleet.nn.model import Model
+from nerfleet.nn.occupancy_grid import initial_grid
+from nerfleet.train.buffers import Control, RayBatch, SampleBatch
+
+MIN_TRANSMITTANCE = 1e-4
+SAMPLE_MARGIN = 1.25
+"""Room for kept samples, in target batches: the ray count follows the kept count by one step."""
+RAY_GRANULE = 256
+WARM_UP_STEPS = 256
+"""Steps in which the occupancy grid is refreshed with samples in all cells."""
+MAX_REFRESH_PERIOD = 16
+OCCUPANCY_POINTS_AT_ONCE = 1 << 18
+
+
+class Parallel(Protocol):
+    """What a step asks of the other ranks; a run on one device is handed :class:`SingleDevice`."""
+
+    world_size: int
+    strategy: str
+
+    def reduce(self, groups: list[ParameterGroup], counters: Tensor) -> None:
+        """Sum the gradients of all ranks, in place."""
+
+    def maximum(self, updates: Tensor) -> None:
+        """Element-wise maximum over ranks, in place."""
+
+
+class SingleDevice:
+    """No other ranks."""
+
+    world_size = 1
+    strategy = "single"
+
+    def reduce(self, groups: list[ParameterGroup], counters: Tensor) -> None:
+        return None
+
+    def maximum(self, updates: Tensor) -> None:
+        return None
+
+
+def refresh_period(step: int, reference_step_ratio: float) -> int:
+    """Steps between refreshes of the occupancy grid; small batches do not refresh more often than per reference batch."""
+    shortest = min(max(round(1 / reference_step_ratio), 1), MAX_REFRESH_PERIOD)
+    return min(max(step // 16, shortest), MAX_REFRESH_PERIOD)
+
+
+class TrainStep:
+    """Parameters, occupancy and buffers of a run, and the step that moves them on."""
+
+    def __init__(self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel) -> None:
+        self.config, self.device, self.parallel = config, device, parallel
+        self.aabb_scale = scene.aabb_scale
+        self.cone_angle = config.scene_cone_angle(scene.aabb_scale)
+        self.spec = field_spec(config.network, scene.aabb_scale)
+        generator = torch.Generator().manual_seed(config.seed)
+        self.mlp = ParameterGroup.from_values(initial_mlp(self.spec, generator), device, half_gradient=False)
+        self.table = ParameterGroup.from_values(initial_table(self.spec, generator), device, half_gradient=True)
+
+        self.cameras: Cameras = scene.cameras.to(device)
+        self.pixels, self.pixel_offsets = scene.pixels.to(device), scene.pixel_offsets.to(device)
+        self.occupancy = initial_grid(self.cameras, scene.aabb_scale)
+        self.occupancy_updates = torch.zeros_like(self.occupancy.values)
+
+        capacity = int(config.batch_size * SAMPLE_MARGIN)
+        self.rays = RayBatch.allocate(config.max_rays, device)
+        self.samples = SampleBatch.allocate(capacity, self.spec.grid.n_output, device)
+        self.control = Control.allocate(self._initial_rays(), device)
+        n_points = min(OCCUPANCY_POINTS_AT_ONCE, self._refresh_samples(0))
+        self.cells = torch.zeros(n_points, dtype=torch.int32, device=device)
+        self.points = torch.zeros(n_points, 3, device=device)
+
+    def _initial_rays(self) -> int:
+        wanted = int(self.config.initial_rays * self.config.reference_step_ratio)
+        return min(max(wanted // RAY_GRANULE, 1) * RAY_GRANULE, self.config.max_rays)
+
+    def __call__(self, step: int) -> None:
+        """Run step number ``step`` (counted from 0; the same as the device's own count)."""
+        if step % refresh_period(step, self.config.reference_step_ratio) == 0:
+            self.refresh_occupancy(step)
+        self.forward_backward()
+        self.update()
+
+    def _march(self) -> tuple[Tensor, int, float, int]:
+        return self.occupancy.bitfield, self.occupancy.n_cascades, self.cone_angle, self.aabb_scale
+
+    def forward_backward(self) -> None:
+        """Rays of this step, their loss and all gradients."""
+        ops, config, rays, samples, control = torch.ops.nerfleet, self.config, self.rays, self.samples, self.control
+        optimizer, cameras = config.network.optimizer, self.cameras
+        schedule = (config.reference_step_ratio, optimizer.learning_rate, optimizer.decay_start, optimizer.decay_interval, optimizer.decay_base)
+        ops.begin(control.state, control.hyper, *schedule, optimizer.ema_decay)
+        ops.sample_rays(
+            self.pixels, self.pixel_offsets, cameras.camera_to_world, cameras.focal, cameras.principal, cameras.resolution, cameras.lens, cameras.lens_params,
+            control.state, config.seed, self.cone_angle, self.aabb_scale, BACKGROUNDS[config.background], config.nerf_compatibility,
+            rays.origins, rays.directions, rays.starts, rays.targets, rays.backgrounds,
+        )  # fmt: skip
+        ops.trace(
+            rays.origins, rays.directions, rays.starts, control.state, *self._march(), self.table.weights, self.mlp.weights, *self.spec.arguments,
+            MIN_TRANSMITTANCE, rays.rgb, rays.transmittance, samples.ray_indices, samples.positions, samples.t, samples.dt, samples.features, samples.rgb,
+            samples.raw, samples.weight, samples.after, samples.prefix, control.counters,
+        )  # fmt: skip
+        ops.ray_loss(
+            rays.rgb, rays.transmittance, rays.targets, rays.backgrounds, rays.starts, control.state, LOSSES[config.network.loss], config.loss_scale,
+            rays.gradient, rays.final, control.loss_sum, control.counters,
+        )  # fmt: skip
+        count = control.counters[COUNT_KEPT : COUNT_KEPT + 1]
+        ops.composite_backward(
+            samples.ray_indices, samples.rgb, samples.raw, samples.t, samples.dt, samples.weight, samples.after, samples.prefix, rays.gradient, rays.final,
+            count, control.hyper, config.near_distance, samples.d_rgb, samples.d_raw,
+        )  # fmt: skip
+        ops.field_backward(
+            samples.features, samples.ray_indices, rays.directions, self.mlp.weights, self.spec.density_dims, self.spec.rgb_dims, samples.d_rgb, samples.d_raw,
+            count, self.mlp.gradient, samples.d_features,
+        )  # fmt: skip
+        ops.hash_grid_backward(samples.positions, samples.d_features, *self.spec.arguments[:4], self.table.gradient, count)
+
+    def update(self) -> None:
+        """Gradients of all ranks -> new weights; then on to the next step."""
+        ops, config, control = torch.ops.nerfleet, self.config, self.control
+        optimizer = config.network.optimizer
+        self.parallel.reduce([self.mlp, self.table], control.counters)
+        constants = (optimizer.beta1, optimizer.beta2, optimizer.epsilon)
+        ops.adam(*self.mlp.tensors(), control.hyper, control.counters, *constants, optimizer.l2_reg, config.loss_scale, False)
+        ops.adam(*self.table.tensors(), control.hyper, control.counters, *constants, 0.0, config.loss_scale, True)
+        ops.advance(control.state, control.counters, control.hyper, control.loss_sum, control.stats, config.batch_size, config.max_rays)
+
+    def _refresh_samples(self, step: int) -> int:
+        """Densities that a refresh looks at, in proportion to the batch."""
+        all_cells = len(self.occupancy.values)
+        share = min(1.0, self.config.reference_step_ratio)
+        return max(int(all_cells * share) if step < WARM_UP_STEPS else int(all_cells * share) // 2, N_CELLS // 64)
+
+    def refresh_occupancy(self, step: int) -> None:
+        """Look at the density of random cells, with the raw weights, and set the bits anew."""
+        ops, control, grid = torch.ops.nerfleet, self.control, self.occupancy
+        total = self._refresh_samples(step)
+        n_uniform = total if step < WARM_UP_STEPS else total // 2
+        for first in range(0, total, len(self.cells)):
+            n = min(len(self.cells), total - first)
+            cells, points = self.cells[:n], self.points[:n]
+            ops.occupancy_sample(grid.values, control.state, self.config.seed, self.aabb_scale, first, n_uniform, cells, points)
+            raw = ops.field_density(points, self.table.weights, self.mlp.weights, *self.spec.arguments)
+            ops.occupancy_splat(cells, raw, self.occupancy_updates)
+        self.parallel.maximum(self.occupancy_updates)
+        ops.occupancy_update(self.occupancy_updates, grid.values, grid.bitfield, control.hyper)
+
+    def model(self) -> Model:
+        """The model so far: averaged weights (shared storage, not a copy) once there are any, and the occupancy."""
+        return Model(self.config.network, self.aabb_scale, self.cone_angle, self.mlp.ema, self.table.ema, self.occupancy)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Everything that a checkpoint must hold, by name; loading writes into these tensors."""
+        groups = {f"{name}.{part}": getattr(group, part) for name, group in (("mlp", self.mlp), ("table", self.table)) for part in self._saved}
+        return groups | {"occupancy": self.occupancy.values, "bitfield": self.occupancy.bitfield, "state": self.control.state, "hyper": self.control.hyper}
+
+    _saved = ("master", "ema", "first_moment", "second_moment", "steps")
+
+    def restore(self) -> None:
+        """After ``state_tensors`` were written: bring the derived tensors in line."""
+        for group in (self.mlp, self.table):
+            if group.weights is not group.master:
+                group.weights.copy_(group.master)
+            group.gradient.zero_()
+
+    @property
+    def device_step(self) -> int:
+        """Step count of the device (waits for it)."""
+        return int(self.control.state[STATE_STEP])

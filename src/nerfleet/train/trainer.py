@@ -1,0 +1,295 @@
+"""The training loop: steps, progress, checkpoints, evaluation, and ending in good order."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nerfleet.config import TrainConfig, to_dict
+from nerfleet.data.scene import Scene
+from nerfleet.errors import NerfleetError
+from nerfleet.nn.model import Model
+from nerfleet.render.evaluate import Evaluation, evaluate
+from nerfleet.train.checkpoint import CheckpointStore
+from nerfleet.train.graph import GraphedStep
+from nerfleet.train.stats import StatsReader, StepStats
+from nerfleet.train.step import Parallel, SingleDevice, TrainStep
+
+RATE_WINDOW_SECONDS = 3.0
+HISTORY_LENGTH = 2000
+"""Points of the loss curve that are kept; when there are more, every second one is dropped."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the terminal shows. ``psnr`` is estimated from the training loss, smoothed."""
+
+    step: int
+    steps: int
+    loss: float
+    psnr: float
+    rays_per_s: float
+    samples_per_s: float
+    seconds: float
+    seconds_left: float | None
+    skipped_steps: int
+
+
+@dataclass
+class History:
+    """Curves of a run: one entry a recorded step."""
+
+    steps: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    evaluations: list[tuple[int, float, float]] = field(default_factory=list)  # (step, seconds, held-out PSNR)
+
+    def record(self, step: int, seconds: float, loss: float) -> None:
+        self.steps.append(step)
+        self.seconds.append(seconds)
+        self.losses.append(loss)
+        if len(self.steps) > HISTORY_LENGTH:
+            self.steps, self.seconds, self.losses = self.steps[::2], self.seconds[::2], self.losses[::2]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A finished (or stopped) run.
+
+    Attributes:
+        model: averaged weights. trained_samples: samples with a gradient, all steps. train_seconds: without loading,
+            compiling and evaluating. evaluation: held-out scores, None without held-out views.
+        stopped_by: "steps", "max_seconds" or "signal".
+    """
+
+    model: Model
+    steps: int
+    trained_samples: int
+    train_seconds: float
+    world_size: int
+    strategy: str
+    skipped_steps: int
+    history: History
+    evaluation: Evaluation | None
+    stopped_by: str
+    last_step: StepStats | None
+
+
+def choose_device(name: str) -> torch.device:
+    """"auto", "cpu" or "cuda" -> device; a missing GPU is an error only when it was asked for."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise NerfleetError("device", f"{name!r} is not a device", "use auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise NerfleetError("device", "no CUDA GPU can be used here", "use --device cpu, or see `nvidia-smi`")
+    return torch.device(name)
+
+
+def train(
+    scene: Scene,
+    config: TrainConfig | None = None,
+    *,
+    device: str = "auto",
+    out: Path | None = None,
+    held_out: Scene | None = None,
+    parallel: Parallel | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> TrainResult:
+    """Train a radiance field on a scene.
+
+    Args:
+        config: knobs; None: defaults.
+        device: "auto", "cpu" or "cuda".
+        out: run folder for checkpoints; a complete checkpoint in it is continued. None: nothing is written.
+        held_out: views to score the result on (and every ``config.eval_every_steps`` steps).
+        on_progress: called about four times a second. say: called with remarks, one line each.
+
+    Raises:
+        NerfleetError: bad knobs, nothing to train on, or training that does not recover from non-finite steps.
+    """
+    config = config or TrainConfig()
+    config.validate()
+    if len(scene) == 0:
+        raise NerfleetError(scene.name, "has no photographs to train on", "see `nerfleet info`")
+    return _Run(scene, config, choose_device(device), out, held_out, parallel or SingleDevice(), on_progress, say or (lambda _: None)).run()
+
+
+class _Run:
+    def __init__(
+        self, scene: Scene, config: TrainConfig, device: torch.device, out: Path | None, held_out: Scene | None, parallel: Parallel,
+        on_progress: Callable[[Progress], None] | None, say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.config, self.device, self.held_out, self.parallel = config, device, held_out, parallel
+        self.on_progress, self.say = on_progress, say
+        self.step = TrainStep(scene, config, device, parallel)
+        self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
+        self.store = CheckpointStore(out) if out is not None else None
+        self.done = 0  # steps issued
+        self.trained_samples = 0
+        self.skipped = 0
+        self.skipped_in_a_row = 0
+        self.history = History()
+        self.last: StepStats | None = None
+        self.smoothed_loss = math.nan
+        self.clock = _Clock()
+        self.recent: deque[tuple[float, int, int]] = deque()  # (time, rays, kept)
+        self._resume()
+        self.reader = StatsReader(self.step.control.stats, self.done)
+
+    def run(self) -> TrainResult:
+        """Train to the end."""
+        stopped_by = "steps"
+        last_saved = last_shown = time.monotonic()
+        with _stop_signals() as stop:
+            self.clock.start()
+            while self.done < self.config.steps:
+                self.advance(self.done)
+                self._account(self.reader.after_step(self.done))
+                self.done += 1
+                now = time.monotonic()
+                if now - last_shown > 0.25:
+                    last_shown = now
+                    self._show()
+                if self.store and now - last_saved > self.config.checkpoint_every_seconds:
+                    last_saved = now
+                    self._save()
+                if self.config.eval_every_steps and self.held_out and self.done % self.config.eval_every_steps == 0 and self.done < self.config.steps:
+                    self._evaluate()
+                if stop.is_set():
+                    stopped_by = "signal"
+                    break
+                if self.config.max_seconds and self.clock.seconds >= self.config.max_seconds:
+                    stopped_by = "max_seconds"
+                    break
+            self._account(self.reader.finish(self.done - 1))
+            self.clock.stop()
+            self._show()
+            if self.store:
+                self._save()
+                self.store.wait()
+        evaluation = self._evaluate() if self.held_out is not None and stopped_by != "signal" else None
+        return TrainResult(
+            self.step.model(), self.done, self.trained_samples, self.clock.seconds, self.parallel.world_size, self.parallel.strategy,
+            self.skipped, self.history, evaluation, stopped_by, self.last,
+        )  # fmt: skip
+
+    def _account(self, rows: list[StepStats]) -> None:
+        capacity = len(self.step.samples.raw)
+        for row in rows:
+            self.last = row
+            self.trained_samples += min(row.kept, capacity)
+            self.recent.append((time.monotonic(), row.rays, row.kept))
+            self.skipped += row.skipped
+            self.skipped_in_a_row = self.skipped_in_a_row + 1 if row.skipped else 0
+            if not row.skipped:
+                self.smoothed_loss = row.loss if math.isnan(self.smoothed_loss) else 0.95 * self.smoothed_loss + 0.05 * row.loss
+            if row.step % max(self.config.steps // HISTORY_LENGTH, 1) == 0:
+                self.history.record(row.step, self.clock.seconds, row.loss)
+        if self.skipped_in_a_row > self.config.max_skipped_steps:
+            raise NerfleetError(f"step {self.done}", f"{self.skipped_in_a_row} steps in a row were not finite", "lower the learning rate, or resume from a checkpoint")
+        while len(self.recent) > 2 and self.recent[-1][0] - self.recent[0][0] > RATE_WINDOW_SECONDS:
+            self.recent.popleft()
+
+    def _show(self) -> None:
+        if self.on_progress is None or self.last is None:
+            return
+        span = max(self.recent[-1][0] - self.recent[0][0], 1e-9)
+        rays, samples = (sum(entry[i] for entry in list(self.recent)[1:]) / span for i in (1, 2))
+        left = (self.config.steps - self.done) * self.clock.seconds / max(self.done - self.first, 1)
+        if self.config.max_seconds:
+            left = min(left, max(self.config.max_seconds - self.clock.seconds, 0))
+        psnr = -10 * math.log10(self.smoothed_loss) if self.smoothed_loss > 0 else math.inf
+        self.on_progress(Progress(self.done, self.config.steps, self.last.loss, psnr, rays, samples, self.clock.seconds, left, self.skipped))
+
+    def _evaluate(self) -> Evaluation:
+        assert self.held_out is not None
+        with self.clock.paused():
+            result = evaluate(self.step.model(), self.held_out, background=(1.0, 1.0, 1.0) if self.config.background == "white" else (0.0, 0.0, 0.0))
+        self.history.evaluations.append((self.done, self.clock.seconds, result.psnr_mean))
+        return result
+
+    def _save(self) -> None:
+        assert self.store is not None
+        history = {name: getattr(self.history, name) for name in ("steps", "seconds", "losses", "evaluations")}
+        values: dict[str, Any] = {"step": self.done, "train_seconds": self.clock.seconds, "trained_samples": self.trained_samples}
+        values |= {"skipped": self.skipped, "history": history, "config": to_dict(self.config), "world_size": self.parallel.world_size}
+        if self.done > 0:
+            self.store.save(self.step.state_tensors(), values)
+
+    def _resume(self) -> None:
+        self.first = 0
+        found = self.store.latest() if self.store else None
+        if found is None or self.store is None:
+            return
+        folder, values = found
+        before = values.get("config", {})
+        if before.get("network") != to_dict(self.config)["network"]:
+            raise NerfleetError(str(folder), "holds a model of another network configuration", "choose another --out, or the same --network")
+        changed = [f"{key} {before.get(key)} -> {value}" for key, value in to_dict(self.config).items() if before.get(key) != value]
+        self.store.load(folder, self.step.state_tensors())
+        self.step.restore()
+        self.done = self.first = int(values["step"])
+        self.trained_samples, self.skipped = int(values["trained_samples"]), int(values["skipped"])
+        self.clock.seconds_before = float(values["train_seconds"])
+        self.history = History(**values["history"])
+        self.say(f"continues at step {self.done} from {folder}" + (f"; changed since: {', '.join(changed)}" if changed else ""))
+
+
+class _Clock:
+    """Training time: counts while it runs, over all sessions of a run."""
+
+    def __init__(self) -> None:
+        self.seconds_before = 0.0
+        self._since: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + (time.perf_counter() - self._since if self._since is not None else 0.0)
+
+    def start(self) -> None:
+        self._since = time.perf_counter()
+
+    def stop(self) -> None:
+        self.seconds_before, self._since = self.seconds, None
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        running = self._since is not None
+        if running:
+            self.stop()
+        yield
+        if running:
+            self.start()
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM set the event (the step at hand is finished, the run is saved); a second SIGINT interrupts."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def handle(number: int, frame: object) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
