@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -57,3 +58,34 @@ def test_readme_shows_every_verb() -> None:
 def test_commands_of_the_readme_parse(words: list[str]) -> None:
     verb = importlib.import_module(f"nerfleet.cli.{words[0]}")
     assert isinstance(parse(verb.Arguments, words[0], words[1:]), verb.Arguments)
+
+
+@pytest.fixture(scope="module")
+def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which ``data/fox`` is a small scene."""
+    from nerfleet.data.synthetic import write_scene
+
+    folder = tmp_path_factory.mktemp("documents")
+    write_scene(folder / "data" / "fox", n_train=6, n_val=0, n_test=2, width=128, height=128, supersample=1)
+    return folder
+
+
+def test_python_block_of_the_readme_runs(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```$", read("README.md"), flags=re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(working_folder)
+    exec(compile(block.replace("steps=1000", "steps=2"), "README.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert 0 < float(lines[0].split()[0]) < 60
+    assert lines[1] == "torch.Size([16, 16, 3]) torch.Size([16, 16])"
+
+
+def test_example_compare(working_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from PIL import Image
+
+    monkeypatch.chdir(working_folder)
+    runpy.run_path(str(REPOSITORY / "examples" / "compare.py"))["main"]("data/fox", "compare.png", 2)
+    assert "worst view ./test/view_00" in capsys.readouterr().out
+    with Image.open("compare.png") as picture:
+        assert picture.size == (32, 16)
