@@ -1,6 +1,7 @@
 """Hash grid on the CPU: numba, parallel over blocks of points (forward) and over levels (backward, so without races).
 
-The number of features is a constant of each compiled kernel, so that LLVM turns the inner loops into vector instructions.
+What costs is waiting for memory: the eight entries of a point are known before the first is read, so that all reads are
+under way together, and a block is worked off level by level, so that a level's entries stay in cache.
 """
 
 from __future__ import annotations
@@ -11,76 +12,96 @@ from collections.abc import Callable
 import numba
 import numpy as np
 
-BLOCK = 1024
-
-
-@numba.njit(inline="always")
-def vertex(x, y, z, n_entries, hashed, stride_y, stride_z):
-    """Entry of one grid vertex inside its level; all arguments uint32."""
-    if hashed:
-        return (x ^ (y * np.uint32(2654435761)) ^ (z * np.uint32(805459861))) & (n_entries - np.uint32(1))
-    index = x + y * stride_y + z * stride_z
-    return index if index < n_entries else index % n_entries
+BLOCK = 8192
 
 
 @numba.njit(inline="always")
 def split(position, scale, interpolation):
     """Cell (uint32) and weight of the upper vertex on one axis."""
     scaled = position * scale + np.float32(0.5)
-    cell = np.uint32(np.int32(scaled))
-    fraction = scaled - np.float32(np.int32(scaled))
+    cell = np.int32(scaled)
+    fraction = scaled - np.float32(cell)
     if interpolation == 1:
         fraction = fraction * fraction * (np.float32(3) - np.float32(2) * fraction)
     if interpolation == 2:
         fraction = np.float32(0)
-    return cell, fraction
+    return np.uint32(cell), fraction
+
+
+@numba.njit(inline="always")
+def vertices(x, y, z, layout):
+    """Entries inside their level of the eight vertices of cell (x, y, z), x changing fastest; all uint32."""
+    n_entries, hashed, stride_y, stride_z = layout
+    one = np.uint32(1)
+    if hashed:
+        mask = n_entries - one  # hashed levels have a power of two of entries
+        x1, y0, z0 = x + one, y * np.uint32(2654435761), z * np.uint32(805459861)
+        y1, z1 = y0 + np.uint32(2654435761), z0 + np.uint32(805459861)
+        a, b, c, d = y0 ^ z0, y1 ^ z0, y0 ^ z1, y1 ^ z1
+        return (x ^ a) & mask, (x1 ^ a) & mask, (x ^ b) & mask, (x1 ^ b) & mask, (x ^ c) & mask, (x1 ^ c) & mask, (x ^ d) & mask, (x1 ^ d) & mask
+    a = x + y * stride_y + z * stride_z
+    b, c = a + stride_y, a + stride_z
+    d = c + stride_y
+    entries = (a, a + one, b, b + one, c, c + one, d, d + one)
+    if d < n_entries - one and a <= d:
+        return entries
+    e0, e1, e2, e3, e4, e5, e6, e7 = entries
+    return e0 % n_entries, e1 % n_entries, e2 % n_entries, e3 % n_entries, e4 % n_entries, e5 % n_entries, e6 % n_entries, e7 % n_entries
+
+
+@numba.njit(inline="always")
+def corners(x, y, z, scale, layout, interpolation):
+    """(entries, weights) of the eight vertices around a point of the unit cube."""
+    x, fx = split(x, scale, interpolation)
+    y, fy = split(y, scale, interpolation)
+    z, fz = split(z, scale, interpolation)
+    gx, gy, gz = np.float32(1) - fx, np.float32(1) - fy, np.float32(1) - fz
+    a, b, c, d = gy * gz, fy * gz, gy * fz, fy * fz
+    return vertices(x, y, z, layout), (gx * a, fx * a, gx * b, fx * b, gx * c, fx * c, gx * d, fx * d)
+
+
+@numba.njit(inline="always")
+def layout_of(level):
+    """A row of ``GridSpec.levels`` (uint32) -> (entries, hashed, stride of y, stride of z)."""
+    return level[1], level[3] != 0, level[4], level[5]
 
 
 @functools.cache
 def kernels(n_features: int) -> tuple[Callable, Callable]:
-    """(forward, backward) for a number of features per level."""
+    """(forward, backward) for a number of features per level: a constant of the compiled code."""
+    width = np.uint64(n_features)
 
     @numba.njit(parallel=True, cache=True, fastmath=True, nogil=True, error_model="numpy")
     def forward(positions, table, scales, levels, interpolation, out):
         """positions [n, 3] f32, table [n_params] f32, scales [L] f32, levels [L, 6] u32 -> out [n, L * F] f32."""
-        n, n_levels = positions.shape[0], scales.shape[0]
+        n = positions.shape[0]
         for block in numba.prange((n + BLOCK - 1) // BLOCK):
-            for level in range(n_levels):
-                scale, n_entries, first = scales[level], levels[level, 1], levels[level, 2]
-                hashed, stride_y, stride_z = levels[level, 3] != 0, levels[level, 4], levels[level, 5]
+            for level in range(scales.shape[0]):
+                layout, scale = layout_of(levels[level]), scales[level]
+                first, column = np.uint64(levels[level, 2]), level * n_features
                 for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-                    cx, fx = split(positions[i, 0], scale, interpolation)
-                    cy, fy = split(positions[i, 1], scale, interpolation)
-                    cz, fz = split(positions[i, 2], scale, interpolation)
-                    column = level * n_features
+                    entries, weights = corners(positions[i, 0], positions[i, 1], positions[i, 2], scale, layout, interpolation)
                     for f in range(n_features):
-                        out[i, column + f] = np.float32(0)
-                    for corner in range(8):
-                        bx, by, bz = corner & 1, (corner >> 1) & 1, corner >> 2
-                        weight = (fx if bx else np.float32(1) - fx) * (fy if by else np.float32(1) - fy) * (fz if bz else np.float32(1) - fz)
-                        inside = vertex(cx + np.uint32(bx), cy + np.uint32(by), cz + np.uint32(bz), n_entries, hashed, stride_y, stride_z)
-                        entry = (np.int64(first) + np.int64(inside)) * n_features
-                        for f in range(n_features):
-                            out[i, column + f] += weight * table[entry + f]
+                        value = np.float32(0)
+                        for corner in range(8):
+                            value += weights[corner] * table[(first + np.uint64(entries[corner])) * width + np.uint64(f)]
+                        out[i, column + f] = value
 
     @numba.njit(parallel=True, cache=True, fastmath=True, nogil=True, error_model="numpy")
-    def backward(positions, grad_features, scales, levels, interpolation, grad_table):
+    def backward(positions, grad_features, scales, levels, interpolation, grad_table, n_threads):
         """Adds to grad_table [n_params]; grad_features [n, L * F]. Parallel over levels: deterministic, no races."""
-        n, n_levels = positions.shape[0], scales.shape[0]
-        for level in numba.prange(n_levels):
-            scale, n_entries, first = scales[level], levels[level, 1], levels[level, 2]
-            hashed, stride_y, stride_z = levels[level, 3] != 0, levels[level, 4], levels[level, 5]
-            for i in range(n):
-                cx, fx = split(positions[i, 0], scale, interpolation)
-                cy, fy = split(positions[i, 1], scale, interpolation)
-                cz, fz = split(positions[i, 2], scale, interpolation)
-                column = level * n_features
-                for corner in range(8):
-                    bx, by, bz = corner & 1, (corner >> 1) & 1, corner >> 2
-                    weight = (fx if bx else np.float32(1) - fx) * (fy if by else np.float32(1) - fy) * (fz if bz else np.float32(1) - fz)
-                    inside = vertex(cx + np.uint32(bx), cy + np.uint32(by), cz + np.uint32(bz), n_entries, hashed, stride_y, stride_z)
-                    entry = (np.int64(first) + np.int64(inside)) * n_features
-                    for f in range(n_features):
-                        grad_table[entry + f] += weight * grad_features[i, column + f]
+        n_levels = scales.shape[0]
+        per_thread = (n_levels + n_threads - 1) // n_threads
+        for k in numba.prange(per_thread * n_threads):
+            # threads take neighbouring k: each gets cheap coarse levels and dear fine ones
+            level = (k % per_thread) * n_threads + k // per_thread
+            if level < n_levels:
+                layout, scale = layout_of(levels[level]), scales[level]
+                first, column = np.uint64(levels[level, 2]), level * n_features
+                for i in range(positions.shape[0]):
+                    entries, weights = corners(positions[i, 0], positions[i, 1], positions[i, 2], scale, layout, interpolation)
+                    for corner in range(8):
+                        for f in range(n_features):
+                            grad_table[(first + np.uint64(entries[corner])) * width + np.uint64(f)] += weights[corner] * grad_features[i, column + f]
 
     return forward, backward

@@ -77,12 +77,14 @@ def _hash_grid_backward_cpu(
     positions: Tensor, grad_features: Tensor, n_features: int, scales: list[float], levels: list[int], interpolation: int, grad_table: Tensor, count: Tensor | None
 ) -> None:
     """Adds the gradient of the first ``count`` samples (a [1] int32 tensor; None: all) to ``grad_table``."""
+    import numba
+
     from nerfleet.kernels.hash_grid import cpu
 
     n = len(positions) if count is None else min(int(count), len(positions))
     _, backward = cpu.kernels(n_features)
     arguments = (*numpy_levels(scales, levels), interpolation)
-    backward(positions[:n].contiguous().numpy(), grad_features[:n].contiguous().numpy(), *arguments, grad_table.numpy())
+    backward(positions[:n].contiguous().numpy(), grad_features[:n].contiguous().numpy(), *arguments, grad_table.numpy(), numba.get_num_threads())
 
 
 @torch.library.impl(library, "hash_grid_backward", "CUDA")

@@ -19,12 +19,12 @@ def cell_index(corner: Tensor, level: Sequence[int]) -> Tensor:
     """Entry of each grid vertex. corner [n, 3] int64 >= 0; level: the six integers of ``GridSpec.levels`` -> [n] int64."""
     _, n_entries, first, hashed, stride_y, stride_z = level
     x, y, z = corner.unbind(-1)
+    mask = 0xFFFFFFFF  # 32-bit arithmetic
     if hashed:
-        mask = 0xFFFFFFFF
-        index = (x ^ (y * PRIME_Y & mask) ^ (z * PRIME_Z & mask)) % n_entries
+        index = x ^ (y * PRIME_Y & mask) ^ (z * PRIME_Z & mask)
     else:
-        index = (x + y * stride_y + z * stride_z) % n_entries
-    return first + index
+        index = (x + y * stride_y + z * stride_z) & mask
+    return first + index % n_entries
 
 
 def hash_grid(positions: Tensor, table: Tensor, n_features: int, scales: Sequence[float], levels: Sequence[int], interpolation: int) -> Tensor:
