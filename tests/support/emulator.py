@@ -37,7 +37,7 @@ def _wrapper(name: str, parameters: str) -> str:
 @functools.cache
 def build(path: Path, defines: Defines) -> ctypes.CDLL:
     """The shared library of a specialised ``.cu`` file."""
-    source = generated_header(defines) + read(path).replace(_SHARED, "static unsigned char* const shared_memory = block_shared_memory;")
+    source = "#include <cuda_fp16.h>\n" + generated_header(defines) + read(path).replace(_SHARED, "static unsigned char* const shared_memory = block_shared_memory;")
     source += "#include <type_traits>\n" + "".join(_wrapper(name, parameters) for name, parameters in _KERNEL.findall(read(path)))
     folder = Path(tempfile.gettempdir()) / "nerfleet-cuda-on-cpu"
     parts = [source, *(read(f) for f in (*sorted(INCLUDE_FOLDER.glob("*.cuh")), *sorted(STAND_INS.iterdir())))]
@@ -49,7 +49,7 @@ def build(path: Path, defines: Defines) -> ctypes.CDLL:
             for header in (*INCLUDE_FOLDER.glob("*.cuh"), *STAND_INS.iterdir()):
                 shutil.copy(header, headers / header.name)
             (headers / "kernel.cc").write_text(source)
-            flags = ["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-fPIC", "-shared"]
+            flags = ["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-fPIC", "-shared", "-Wl,-Bsymbolic"]
             command = [str(COMPILER), *flags, f"-I{headers}", str(headers / "kernel.cc"), "-o", str(headers / "kernel.so")]
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             if result.returncode:

@@ -1,0 +1,135 @@
+"""hash_grid.cu, field.cu and field_backward.cu against the references, on a GPU and emulated."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nerfleet.errors import NerfleetError
+from nerfleet.kernels.field import cuda as field_cuda
+from nerfleet.kernels.field import reference as field_reference
+from nerfleet.kernels.field.spec import FieldSpec
+from nerfleet.kernels.hash_grid import reference as grid_reference
+from nerfleet.kernels.hash_grid.op import grid_arguments
+from nerfleet.kernels.hash_grid.spec import GridSpec
+from tests.support.backends import EMULATED, GPU, Backend, assert_same_direction
+from tests.support.emulator import marked
+
+GRIDS = {
+    "base": GridSpec(8, 4, 14, 16, 2.0),
+    "two features, smoothstep": GridSpec(5, 2, 12, 8, 1.6, interpolation="Smoothstep"),
+    "eight features": GridSpec(3, 8, 11, 4, 2.1),
+    "one feature, nearest": GridSpec(4, 1, 12, 8, 1.7, interpolation="Nearest"),
+    "one feature, dense": GridSpec(3, 1, 10, 5, 1.5, kind="DenseGrid"),
+    "tiled": GridSpec(4, 2, 12, 6, 1.9, kind="TiledGrid"),
+}
+
+
+@pytest.fixture(params=[EMULATED, GPU])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Backend:
+    return Backend(request.param, monkeypatch)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+def points(n: int, generator: torch.Generator) -> torch.Tensor:
+    """[n, 3] in the unit cube: some alone, some neighbours on a line, as samples of a ray are; the corners too."""
+    positions = torch.rand(n, 3, generator=generator)
+    if n > 60:
+        positions[10:60] = (positions[10] + torch.linspace(0, 0.02, 50)[:, None]).clamp(0, 1)
+    positions[0], positions[-1] = 0.0, 1.0
+    return positions
+
+
+def parameters(spec: FieldSpec, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    table = torch.randn(spec.grid.n_params, generator=generator) * 0.3
+    return table.half(), (torch.randn(spec.n_mlp_params, generator=generator) * 0.2).half()
+
+
+@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("n", [1, 131])
+def test_encoding(name: str, n: int, backend: Backend, generator: torch.Generator) -> None:
+    grid, positions = GRIDS[name], points(n, generator)
+    table, _ = parameters(FieldSpec(grid), generator)
+    expected = grid_reference.hash_grid(positions, table.float(), *grid_arguments(grid))
+    torch.testing.assert_close(backend("hash_grid", positions, table, *grid_arguments(grid)).float(), expected, rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_encoding_gradient(name: str, backend: Backend, generator: torch.Generator) -> None:
+    grid, positions = GRIDS[name], points(131, generator)
+    gradient = torch.randn(131, grid.n_output, generator=generator).half()
+    count = torch.tensor([120], dtype=torch.int32)
+    written = torch.zeros(grid.n_params, dtype=torch.float16)
+    backend("hash_grid_backward", positions, gradient, *grid_arguments(grid), written, count)
+    table = torch.zeros(grid.n_params, requires_grad=True)
+    grid_reference.hash_grid(positions[:120], table, *grid_arguments(grid)).backward(gradient[:120].float())
+    assert table.grad is not None
+    assert_same_direction(written, table.grad, 1e-4)
+    missing = (written == 0) & (table.grad.abs() > 1e-3)
+    assert not missing.any()
+    assert not (written != 0)[table.grad == 0].any()
+
+
+@pytest.mark.parametrize(("grid", "hidden"), [("base", 64), ("two features, smoothstep", 32), ("eight features", 128)])
+@pytest.mark.parametrize("n", [1, 77])
+def test_field(grid: str, hidden: int, n: int, backend: Backend, generator: torch.Generator) -> None:
+    spec = FieldSpec(GRIDS[grid], density_neurons=hidden, rgb_neurons=hidden)
+    table, mlp = parameters(spec, generator)
+    positions = points(n, generator)
+    directions = torch.nn.functional.normalize(torch.randn(n, 3, generator=generator), dim=-1)
+    rgb, raw, features = backend("field", positions, directions, table, mlp, *spec.arguments)
+    expected_rgb, expected_raw = field_reference.field(positions, directions, table.float(), mlp.float(), *spec.arguments)
+    torch.testing.assert_close(rgb, expected_rgb, rtol=0, atol=2e-3)
+    torch.testing.assert_close(raw, expected_raw, rtol=2e-3, atol=3e-3)
+    expected_features = grid_reference.hash_grid(positions, table.float(), *grid_arguments(spec.grid))
+    torch.testing.assert_close(features.float(), expected_features, rtol=2e-3, atol=1e-3)
+    density = backend("field_density", positions, table, mlp, *spec.arguments)
+    torch.testing.assert_close(density, raw, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(("n_features", "hidden"), [(32, 64), (10, 64), (24, 32), (24, 128)])
+def test_field_gradient(n_features: int, hidden: int, backend: Backend, generator: torch.Generator) -> None:
+    spec = FieldSpec(GridSpec(n_features // 2, 2, 12, 4, 1.3), density_neurons=hidden, rgb_neurons=hidden)
+    n, capacity, n_rays = 150, 200, 20
+    _, mlp = parameters(spec, generator)
+    features = (torch.randn(capacity, n_features, generator=generator) * 0.3).half()
+    features[n:] = torch.nan
+    rays = torch.randint(0, n_rays, (capacity,), generator=generator, dtype=torch.int32)
+    directions = torch.nn.functional.normalize(torch.randn(n_rays, 3, generator=generator), dim=-1)
+    d_rgb, d_raw = torch.randn(capacity, 3, generator=generator), torch.randn(capacity, generator=generator)
+    grad_mlp, grad_features = torch.zeros(spec.n_mlp_params), marked(capacity, n_features, dtype=torch.float16)
+    count = torch.tensor([n], dtype=torch.int32)
+    dims = (spec.density_dims, spec.rgb_dims)
+    backend("field_backward", features, rays, directions, mlp, *dims, d_rgb, d_raw, count, grad_mlp, grad_features)
+
+    leaf, weights = features[:n].float().requires_grad_(), mlp.float().requires_grad_()
+    outputs = field_reference.field_from_features(leaf, directions[rays[:n].long()], weights, *dims)
+    torch.autograd.backward(outputs, [d_rgb[:n], d_raw[:n]])
+    assert leaf.grad is not None
+    assert weights.grad is not None
+    assert_same_direction(grad_mlp, weights.grad, 3e-4)
+    assert_same_direction(grad_features[:n], leaf.grad, 3e-4)
+    assert (grad_features[n:] == marked(1, dtype=torch.float16)).all()
+    at = 0
+    for size in [a * b for dims_ in dims for a, b in zip(dims_, dims_[1:])]:  # each layer on its own
+        assert_same_direction(grad_mlp[at : at + size], weights.grad[at : at + size], 2e-3)
+        at += size
+
+
+def test_unsupported_networks_are_named() -> None:
+    with pytest.raises(NerfleetError, match="one hidden density layer"):
+        field_cuda.sizes_of(32, [32, 64, 64, 16], [32, 64, 64, 16])
+    with pytest.raises(NerfleetError, match="32, 64 or 128"):
+        field_cuda.sizes_of(32, [32, 48, 16], [32, 48, 48, 16])
+    with pytest.raises(NerfleetError, match="more shared memory than sm_75"):
+        field_cuda.sizes_of(32, [32, 128, 16], [32, 128, 128, 16]).backward_warps("sm_75")
+
+
+def test_wrong_types_are_named(backend: Backend, generator: torch.Generator) -> None:
+    grid = GRIDS["base"]
+    with pytest.raises(NerfleetError, match="float32 on CUDA"):
+        backend("hash_grid", points(3, generator), torch.zeros(grid.n_params), *grid_arguments(grid))
