@@ -21,7 +21,14 @@ from typing import TypeVar
 
 from nerfleet.errors import NerfleetError
 
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    "demo": "built-in scene -> training -> pictures and report",
+    "train": "train a radiance field on a scene; resumes by itself",
+    "eval": "PSNR and SSIM of a model on a scene's photographs",
+    "render": "pictures, depth maps or video of a model",
+    "info": "what a scene or a model holds",
+    "convert": "a model to .ingp or .msgpack",
+}
 """Verb -> its one-line summary; the module is ``nerfleet.cli.<verb>``."""
 
 DEBUG_FLAG = "--debug"
