@@ -125,6 +125,7 @@ class TrainConfig:
     max_skipped_steps: int = 100  # non-finite steps in a row after which training ends
     checkpoint_every_seconds: float = 30.0
     eval_every_steps: int = 0  # 0: only at the end
+    eval_pixels: int = 0  # pixels of each held-out view that are looked at; 0: all
 
     def validate(self) -> None:
         self.network.validate()

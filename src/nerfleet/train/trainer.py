@@ -216,7 +216,7 @@ class _Run:
     def _evaluate(self) -> Evaluation:
         assert self.held_out is not None
         with self.clock.paused():
-            result = evaluate(self.step.model(), self.held_out, background=(1.0, 1.0, 1.0) if self.config.background == "white" else (0.0, 0.0, 0.0))
+            result = evaluate(self.step.model(), self.held_out, background=_background(self.config), n_pixels=self.config.eval_pixels)
         self.history.evaluations.append((self.done, self.clock.seconds, result.psnr_mean))
         return result
 
@@ -293,3 +293,8 @@ def _stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _background(config: TrainConfig) -> tuple[float, float, float]:
+    """What held-out views are scored in front of."""
+    return (1.0, 1.0, 1.0) if config.background == "white" else (0.0, 0.0, 0.0)

@@ -11,7 +11,7 @@ from nerfleet.kernels.field.reference import pad_features
 from nerfleet.kernels.mlp.reference import n_weights, split_weights
 from nerfleet.kernels.sphere_harmonics.reference import sphere_harmonics
 
-ROWS = 16384
+ROWS = 4096
 
 
 def _blocks(n: int) -> Iterator[slice]:
@@ -52,7 +52,7 @@ def _backward_layers(grad: Tensor, inputs: list[Tensor], layers: Sequence[Tensor
         grad_layers[i].addmm_(grad.t(), inputs[i])
         grad = torch.mm(grad, layers[i])
         if i > 0:
-            grad.mul_(inputs[i] > 0)
+            grad = torch.ops.aten.threshold_backward(grad, inputs[i], 0)
     return grad
 
 
@@ -63,13 +63,13 @@ def field_backward(
     n_density = n_weights(density_dims)
     density, rgb = split_weights(mlp[:n_density], density_dims), split_weights(mlp[n_density:], rgb_dims)
     grad_density, grad_rgb = split_weights(grad_mlp[:n_density], density_dims), split_weights(grad_mlp[n_density:], rgb_dims)
+    rgb[-1], grad_rgb[-1] = rgb[-1][:3], grad_rgb[-1][:3]  # the other rows are padding
     for rows in _blocks(len(features)):
         density_inputs = _hidden(pad_features(features[rows], density_dims[0]), density)
         outputs = torch.mm(density_inputs[-1], density[-1].t())
         rgb_inputs = _hidden(torch.cat([outputs, sphere_harmonics(directions[rows])], -1), rgb)
-        colours = torch.sigmoid(torch.mm(rgb_inputs[-1], rgb[-1][:3].t()))
-        grad = torch.zeros(len(colours), rgb_dims[-1])
-        grad[:, :3] = d_rgb[rows] * colours * (1 - colours)
+        colours = torch.sigmoid(torch.mm(rgb_inputs[-1], rgb[-1].t()))
+        grad = d_rgb[rows] * colours * (1 - colours)
         grad = _backward_layers(grad, rgb_inputs, rgb, grad_rgb)[:, : density_dims[-1]].contiguous()
         grad[:, 0] += d_raw[rows]
         grad = _backward_layers(grad, density_inputs, density, grad_density)

@@ -1,0 +1,111 @@
+"""``nerfleet demo``: the built-in scene, trained, scored, rendered and reported, on any machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from nerfleet.cli.train import MODEL_FILE, run_summary, say, train_run
+from nerfleet.config import REFERENCE_BATCH, EncodingConfig, NetworkConfig, TrainConfig
+
+if TYPE_CHECKING:
+    from nerfleet.data.scene import Scene
+    from nerfleet.nn.model import Model
+
+SUMMARY = "built-in scene -> training -> pictures and report"
+N_TRAIN, N_TEST = 60, 12
+CPU_SECONDS, CUDA_SECONDS = 90.0, 20.0
+TURNTABLE_FRAMES = 36
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Train on the built-in scene and write a report with everything in it.
+
+    Examples:
+        nerfleet demo
+        nerfleet demo --seconds 30 --size 200 --out runs/quick
+
+    Attributes:
+        out: run folder.
+        seconds: training time; 0: 90 seconds, on a GPU 20.
+        size: width and height of the photographs.
+        json: print one JSON object at the end.
+    """
+
+    out: Path = Path("runs/demo")
+    seconds: float = 0.0
+    size: int = 128
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: int = 1337
+    json: bool = False
+
+
+def run(arguments: Arguments) -> None:
+    from nerfleet.cli.run_report import run_report
+    from nerfleet.data.synthetic import synthetic_scene
+    from nerfleet.telemetry.report import write_report
+    from nerfleet.train.trainer import choose_device
+
+    device = choose_device(arguments.device)
+    say("ray tracing the built-in scene")
+    scene = synthetic_scene("train", n_views=N_TRAIN, width=arguments.size, height=arguments.size)
+    held_out = synthetic_scene("test", n_views=N_TEST, width=arguments.size, height=arguments.size)
+    limit = arguments.seconds or (CPU_SECONDS if device.type == "cpu" else CUDA_SECONDS)
+    config = demo_config(device.type, limit, arguments.seed)
+    result = train_run(scene, held_out, config, arguments.out, device, say)
+    summary = run_summary(result, arguments.out) | scores(result.model, scene, held_out)
+    say("rendering the turntable")
+    video = turntable_video(result.model, arguments.out / "turntable.mp4")
+    write_report(arguments.out / "report.html", run_report(scene, held_out, config, result, summary, device, video))
+    if arguments.json:
+        sys.stdout.write(json.dumps(summary) + "\n")
+    say(f"held-out PSNR {summary['psnr_mean']:.2f} dB ({summary['psnr_object']:.2f} dB on the object) after {result.train_seconds:.0f} s: {arguments.out / 'report.html'}")
+
+
+def demo_config(device_type: str, limit: float, seed: int) -> TrainConfig:
+    """On the CPU small steps and a table that stays in cache; on CUDA the defaults."""
+    if device_type != "cpu":
+        return TrainConfig(max_seconds=limit, seed=seed, batch_size=REFERENCE_BATCH)
+    network = NetworkConfig(encoding=EncodingConfig(log2_hashmap_size=17))
+    network = dataclasses.replace(network, optimizer=dataclasses.replace(network.optimizer, decay_start=60, decay_interval=30))
+    return TrainConfig(network=network, max_seconds=limit, seed=seed, batch_size=1 << 14)
+
+
+def scores(model: Model, scene: Scene, held_out: Scene) -> dict[str, Any]:
+    """PSNR inside the object's mask, and of the nearest training photograph in place of each rendering."""
+    import torch
+
+    from nerfleet.data.synthetic import object_masks
+    from nerfleet.geometry.color import composite
+    from nerfleet.render.evaluate import psnr
+    from nerfleet.render.renderer import render_image
+
+    black = torch.zeros(3)
+    masks = object_masks(held_out)
+    places = scene.cameras.camera_to_world[:, :, 3]
+    on_object, nearest = [], []
+    for i in range(len(held_out)):
+        truth = composite(held_out.image(i), black)
+        rendering = render_image(model, held_out.cameras[i : i + 1]).rgb.clamp(0, 1).cpu()
+        mask = torch.as_tensor(masks[i])
+        on_object.append(psnr(rendering[mask], truth[mask]))
+        closest = int((places - held_out.cameras.camera_to_world[i, :, 3]).norm(dim=-1).argmin())
+        nearest.append(psnr(composite(scene.image(closest), black), truth))
+    return {"psnr_object": sum(on_object) / len(on_object), "psnr_nearest_photograph": sum(nearest) / len(nearest)}
+
+
+def turntable_video(model: Model, path: Path) -> bytes:
+    """A turn around the still life as MP4, written to ``path`` and returned."""
+    from nerfleet.render.camera_path import turntable
+    from nerfleet.render.renderer import render_image, to_uint8
+    from nerfleet.render.video import write_video
+
+    cameras = turntable(TURNTABLE_FRAMES, (0.5, 0.4, 0.5), 1.15, 0.55, (160, 160), 42)
+    frames = (to_uint8(render_image(model, cameras[i : i + 1]).rgb).cpu().numpy() for i in range(len(cameras)))
+    write_video(path, frames, fps=12)
+    return path.read_bytes()

@@ -1,0 +1,92 @@
+"""The report of a training run, put together from its parts."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nerfleet.config import TrainConfig, to_dict
+from nerfleet.geometry.color import composite
+from nerfleet.render.renderer import render_image, to_uint8
+from nerfleet.telemetry.report import Curve, Headline, HeldOutView, Report
+
+if TYPE_CHECKING:
+    from nerfleet.data.scene import Scene
+    from nerfleet.train.trainer import TrainResult
+
+SHOWN_VIEWS = 6
+
+
+def run_report(scene: Scene, held_out: Scene | None, config: TrainConfig, result: TrainResult, summary: dict[str, Any], device: torch.device, video: bytes | None = None) -> Report:
+    """Curves, held-out pictures beside the photographs, settings and environment."""
+    history = result.history
+    curves = [Curve("Training loss", tuple(history.steps), tuple(history.seconds), tuple(history.losses), log=True)]
+    finite = [(s, t, -10 * math.log10(loss)) for s, t, loss in zip(history.steps, history.seconds, history.losses, strict=True) if loss > 0]
+    if finite:
+        curves.append(Curve("PSNR of the training rays, estimated from the loss (dB)", *(tuple(column) for column in zip(*finite, strict=True))))
+    if len(history.evaluations) > 1:
+        curves.append(Curve("Held-out PSNR (dB)", *(tuple(float(v) for v in column) for column in zip(*history.evaluations, strict=True))))
+    return Report(
+        title=scene.name,
+        subtitle=f"{len(scene)} photographs, {result.steps:,} steps",
+        headlines=_headlines(result, summary),
+        curves=tuple(curves),
+        views=_views(held_out, config, result) if held_out is not None and result.evaluation else (),
+        video=video,
+        settings=to_dict(config),
+        environment=environment(device),
+        notes=(*scene.notes, *scene.warnings),
+        summary=summary,
+    )
+
+
+def _headlines(result: TrainResult, summary: dict[str, Any]) -> tuple[Headline, ...]:
+    rate = summary["samples_per_s"]
+    lines = [Headline("Training time", f"{result.train_seconds:.1f} s", f"{result.steps:,} steps"), Headline("Trained samples", f"{rate / 1e6:.2f} M/s", f"{result.trained_samples / 1e6:.1f} M in all")]
+    if result.evaluation:
+        note = f"mean of {len(result.evaluation.views)} views"
+        lines.insert(0, Headline("Held-out PSNR", f"{result.evaluation.psnr_mean:.2f} dB", note))
+        if result.evaluation.ssim_mean is not None:
+            lines.insert(1, Headline("Held-out SSIM", f"{result.evaluation.ssim_mean:.4f}", note))
+    return tuple(lines)
+
+
+def _views(held_out: Scene, config: TrainConfig, result: TrainResult) -> tuple[HeldOutView, ...]:
+    assert result.evaluation is not None
+    background = torch.full((3,), float(config.background == "white"))
+    stride = max(1, len(held_out) // SHOWN_VIEWS)
+    views = []
+    for i in range(0, len(held_out), stride)[:SHOWN_VIEWS]:
+        score = result.evaluation.views[i]
+        rendering = render_image(result.model, held_out.cameras[i : i + 1]).over(background.to(result.model.device)).cpu()
+        truth = composite(held_out.image(i), background)
+        views.append(HeldOutView(score.name, to_uint8(truth).numpy(), to_uint8(rendering).numpy(), score.psnr, score.ssim))
+    return tuple(views)
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions and hardware, for reports."""
+    import numba
+    import numpy
+
+    from nerfleet.cli.main import version
+
+    values: dict[str, Any] = {
+        "nerfleet": version(),
+        "Python": platform.python_version(),
+        "PyTorch": torch.__version__,
+        "numba": numba.__version__,
+        "NumPy": numpy.__version__,
+        "system": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "CPU cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": str(device),
+    }
+    if device.type == "cuda":
+        values |= {"GPU": torch.cuda.get_device_name(device), "CUDA": torch.version.cuda}
+    return values

@@ -1,0 +1,254 @@
+"""``nerfleet train``: a scene in; checkpoints, the model and a report out."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from nerfleet.config import REFERENCE_BATCH, TrainConfig, to_dict
+from nerfleet.errors import NerfleetError
+from nerfleet.presets import apply_mode, load_network
+
+if TYPE_CHECKING:
+    import torch
+
+    from nerfleet.data.scene import Scene
+    from nerfleet.train.trainer import Progress, TrainResult
+
+SUMMARY = "train a radiance field on a scene; resumes by itself"
+CPU_BATCH = 1 << 15
+"""Samples of a step where there is no GPU: more, smaller steps learn faster there."""
+MODEL_FILE = "model.ingp"
+PLAIN_LINE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Train a radiance field. Run the same command again to continue after an interruption.
+
+    Examples:
+        nerfleet train data/fox --out runs/fox
+        nerfleet train data/lego --downscale 2 --max-seconds 60 --json
+
+    Attributes:
+        scene: transforms.json, or a folder that holds one (or transforms_train/val/test.json).
+        out: run folder (default: runs/<scene>).
+        steps: steps to train.
+        max_seconds: training time after which to stop in good order; 0: no limit.
+        network: base, small, big, or a network JSON file as instant-ngp reads it.
+        preset: basic or advanced: the two modes that set several knobs at once.
+        batch_size: samples with a gradient in a step; 0: 2^18, without a GPU 2^15.
+        downscale: reduce photographs by this factor with a box filter.
+        background: what is behind transparent pixels while training.
+        nerf_compatibility: blend in sRGB, black background, constant steps, as the original NeRF.
+        near_distance: density nearer to a camera than this is pushed away.
+        train_on_all: also train on held-out views.
+        strict: warnings about the scene are errors.
+        checkpoint_every: time between checkpoints, such as 30s or 5m.
+        eval_every: steps between evaluations on held-out views; 0: only at the end.
+        pixels: evaluate on this many random pixels of each held-out view; 0: all.
+        json: print one JSON object at the end.
+    """
+
+    scene: Annotated[Path, "positional"]
+    out: Path | None = None
+    steps: int = 20_000
+    max_seconds: float = 0.0
+    network: str = "base"
+    preset: Literal["none", "basic", "advanced"] = "none"
+    batch_size: int = 0
+    downscale: int = 1
+    background: Literal["random", "black", "white"] = "random"
+    nerf_compatibility: bool = False
+    near_distance: float = 0.1
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: int = 1337
+    train_on_all: bool = False
+    strict: bool = False
+    checkpoint_every: str = "30s"
+    eval_every: int = 0
+    pixels: int = 0
+    json: bool = False
+
+
+def run(arguments: Arguments) -> None:
+    from nerfleet.data import available_splits, load_scene
+    from nerfleet.data.progress import progress_bar
+    from nerfleet.train.trainer import choose_device
+
+    device = choose_device(arguments.device)
+    config = config_from(arguments, device.type)
+    options = {"downscale": arguments.downscale, "strict": arguments.strict, "train_on_all": arguments.train_on_all}
+    with progress_bar() as progress:
+        scene = load_scene(arguments.scene, split="train", progress=progress, **options)
+    for line in (*scene.notes, *scene.warnings):
+        say(line)
+    held_out = None
+    if not arguments.train_on_all and {"test", "val"} & set(available_splits(arguments.scene)):
+        held_out = load_scene(arguments.scene, split="test", downscale=arguments.downscale, strict=arguments.strict)
+    else:
+        say("no held-out views: the result is not scored")
+    out = arguments.out or Path("runs") / scene.name
+    result = train_run(scene, held_out, config, out, device, say)
+    summary = run_summary(result, out)
+    write_run_report(scene, held_out, config, result, out, summary, device)
+    if arguments.json:
+        sys.stdout.write(json.dumps(summary) + "\n")
+    else:
+        score = f", held-out PSNR {summary['psnr_mean']:.2f} dB" if summary["psnr_mean"] is not None else ""
+        say(f"{result.steps} steps in {result.train_seconds:.1f} s{score}: {out / MODEL_FILE}, {out / 'report.html'}")
+    if result.stopped_by == "signal":
+        say("stopped by a signal; run the same command to continue")
+        raise KeyboardInterrupt
+
+
+def config_from(arguments: Arguments, device_type: str) -> TrainConfig:
+    """Flags -> checked configuration."""
+    config = TrainConfig(
+        network=load_network(arguments.network),
+        seed=arguments.seed,
+        steps=arguments.steps,
+        max_seconds=arguments.max_seconds,
+        batch_size=arguments.batch_size or (CPU_BATCH if device_type == "cpu" else REFERENCE_BATCH),
+        background="black" if arguments.nerf_compatibility else arguments.background,
+        nerf_compatibility=arguments.nerf_compatibility,
+        near_distance=arguments.near_distance,
+        checkpoint_every_seconds=seconds(arguments.checkpoint_every),
+        eval_every_steps=arguments.eval_every,
+        eval_pixels=arguments.pixels,
+    )
+    if arguments.preset != "none":
+        config = apply_mode(config, arguments.preset)
+        if arguments.batch_size:
+            config = dataclasses.replace(config, batch_size=arguments.batch_size)
+    config.validate()
+    return config
+
+
+def seconds(text: str) -> float:
+    """"30s", "5m", "1h" or a plain number of seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text.strip())
+    if not match:
+        raise NerfleetError("checkpoint-every", f"{text!r} is not a time", "write 30s, 5m or 1h")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "": 1}[match[2]]
+
+
+def say(line: str) -> None:
+    """A remark for the person at the terminal."""
+    sys.stderr.write(line + "\n")
+
+
+def train_run(scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, say: Callable[[str], None]) -> TrainResult:
+    """Train in a run folder: configuration before, model after."""
+    from nerfleet.snapshot.ingp import Snapshot
+    from nerfleet.snapshot.write import snapshot_document, write_snapshot
+    from nerfleet.train.trainer import train
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NerfleetError(str(out), error.strerror or "cannot be made", "choose another --out") from None
+    with _progress_display() as on_progress:
+        result = train(scene, config, device=device.type, out=out, held_out=held_out, on_progress=on_progress, say=say)
+    write_json(out / "config.json", to_dict(config))
+    last = result.last_step
+    model = result.model.to("cpu")
+    rays, kept, evaluated = (last.rays, last.kept, last.evaluated) if last else (config.initial_rays, 0, 0)
+    document = snapshot_document(
+        model, scene=scene, training_step=result.steps, loss=last.loss if last else 0.0, rays_per_batch=rays, measured_batch_size=kept,
+        measured_batch_size_before_compaction=evaluated,
+    )  # fmt: skip
+    write_snapshot(out / MODEL_FILE, Snapshot(model, document))
+    return result
+
+
+def run_summary(result: TrainResult, out: Path) -> dict[str, Any]:
+    """The object that ``--json`` prints and ``report.json`` holds."""
+    return {
+        "steps": result.steps,
+        "trained_samples": result.trained_samples,
+        "train_seconds": result.train_seconds,
+        "samples_per_s": result.trained_samples / result.train_seconds if result.train_seconds else 0.0,
+        "skipped_steps": result.skipped_steps,
+        "world_size": result.world_size,
+        "strategy": result.strategy,
+        "stopped_by": result.stopped_by,
+        "psnr_mean": result.evaluation.psnr_mean if result.evaluation else None,
+        "ssim_mean": result.evaluation.ssim_mean if result.evaluation else None,
+        "model": str(out / MODEL_FILE),
+    }
+
+
+def write_run_report(scene: Scene, held_out: Scene | None, config: TrainConfig, result: TrainResult, out: Path, summary: dict[str, Any], device: torch.device) -> None:
+    """report.html and report.json of a run."""
+    from nerfleet.cli.run_report import run_report
+    from nerfleet.telemetry.report import write_report
+
+    write_report(out / "report.html", run_report(scene, held_out, config, result, summary, device))
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(json.dumps(values, indent=1) + "\n")
+    os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _progress_display() -> Iterator[Callable[[Progress], None]]:
+    """One line that is redrawn on a terminal; else a plain line every few seconds. On stderr."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=sys.stderr)
+    if console.is_terminal:
+        with Live("", console=console, refresh_per_second=4) as live:
+            yield lambda progress: live.update(progress_line(progress))
+        return
+    last = -math.inf
+
+    def show(progress: Progress) -> None:
+        nonlocal last
+        if progress.seconds - last >= PLAIN_LINE_SECONDS:
+            last = progress.seconds
+            say(progress_line(progress))
+
+    yield show
+
+
+def progress_line(progress: Progress) -> str:
+    """Step, loss, PSNR estimate, rates and time left in one line."""
+    parts = [
+        f"step {progress.step:,}/{progress.steps:,}",
+        f"loss {progress.loss:.5f}",
+        f"PSNR ~{progress.psnr:.1f} dB",
+        f"{_si(progress.rays_per_s)} rays/s",
+        f"{_si(progress.samples_per_s)} samples/s",
+        f"{clock(progress.seconds)} gone",
+    ]
+    if progress.seconds_left is not None:
+        parts.append(f"{clock(progress.seconds_left)} left")
+    if progress.skipped_steps:
+        parts.append(f"{progress.skipped_steps} steps skipped (not finite)")
+    return "  ".join(parts)
+
+
+def clock(duration: float) -> str:
+    minutes, rest = divmod(int(duration + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _si(value: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.1f}{unit}"
+    return f"{value:.0f}"
