@@ -1,11 +1,13 @@
-"""A small model with random weights whose ball is occupied: enough to save, load and render."""
+"""Small models: one with random weights whose ball is occupied, one that is the same everywhere; and a camera."""
 
 from __future__ import annotations
 
 import torch
 
 from nerfleet.config import EncodingConfig, MLPConfig, NetworkConfig
+from nerfleet.geometry.cameras import N_LENS_PARAMS, Cameras
 from nerfleet.kernels.march.reference import GRID_SIZE, N_CELLS, morton
+from nerfleet.kernels.mlp.reference import split_weights
 from nerfleet.nn.field import field_spec
 from nerfleet.nn.model import Model
 from nerfleet.nn.occupancy_grid import OccupancyGrid, n_cascades
@@ -27,3 +29,28 @@ def ball_model(aabb_scale: int = 1, radius: float = 0.25, network: NetworkConfig
     values[morton(cells)] = torch.where(inside, 0.5, 0.0)
     occupancy = OccupancyGrid.from_values(values)
     return Model(network, aabb_scale, default_cone_angle(aabb_scale), mlp, table, occupancy)
+
+
+def uniform_model(raw: float, aabb_scale: int = 1) -> Model:
+    """Density exp(raw) and colour 0.5 everywhere in the scene box."""
+    spec = field_spec(NETWORK, aabb_scale)
+    mlp, table = torch.zeros(spec.n_mlp_params), torch.ones(spec.grid.n_params)
+    n_in, n_hidden, n_out = spec.density_dims
+    layers = split_weights(mlp[: n_in * n_hidden + n_hidden * n_out], spec.density_dims)
+    layers[0][0, 0], layers[1][0, 0] = 1.0, raw  # the first feature, through one neuron, to the first output
+    occupancy = OccupancyGrid.from_values(torch.ones(n_cascades(aabb_scale) * N_CELLS))
+    return Model(NETWORK, aabb_scale, default_cone_angle(aabb_scale), mlp, table, occupancy)
+
+
+def front_camera(width: int = 16, height: int = 12, distance: float = 1.5) -> Cameras:
+    """Looks along +z at the centre of the scene box, from ``distance`` in front of it."""
+    pose = torch.eye(3, 4)
+    pose[:, 3] = torch.tensor([0.5, 0.5, 0.5 - distance])
+    return Cameras(
+        camera_to_world=pose[None],
+        focal=torch.full((1, 2), 1.2 * width),
+        principal=torch.tensor([[width / 2, height / 2]]),
+        resolution=torch.tensor([[width, height]], dtype=torch.int32),
+        lens=torch.zeros(1, dtype=torch.int32),
+        lens_params=torch.zeros(1, N_LENS_PARAMS),
+    )

@@ -1,22 +1,131 @@
-"""What was read of a scene, what was skipped and why, and the memory that training will need, without decoding pixels."""
+"""``nerfleet info``: what was read of a scene, what was skipped and why, and the memory that training will need, without
+decoding pixels; or what a model is."""
 
 from __future__ import annotations
 
 import math
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
+import torch
+import tyro
+
+from nerfleet.cli.flags import print_json
 from nerfleet.data.checks import share_of_rays_in_box
 from nerfleet.data.decode import ignored_pixels
 from nerfleet.data.images import ImageError, decode_rgba, looks_complete
 from nerfleet.data.plan import PlannedFrame, ScenePlan, available_splits, plan_scene, planned_cameras
 from nerfleet.errors import NerfleetError
+from nerfleet.snapshot.document import SUFFIXES
+from nerfleet.snapshot.ingp import read_snapshot
+from nerfleet.snapshot.load import RUN_MODEL, model_file
 
+SUMMARY = "what a scene or a model holds"
 _PARAMETER_BYTES = 4 + 4 + 4 + 4 + 2 + 2 + 2
 _SAMPLE_BYTES = 64 + 64 + 32 + 32
 _N_TRAINED, _N_EVALUATED = 2**18, 2**20
 _RUNTIME_BYTES = 900_000_000
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a scene or a model holds.
+
+    Of a scene: frames, what was skipped and why, cameras, sizes, masks, and the memory that training will need. Of a model:
+    its network, boxes, training step and how much of the scene box is occupied.
+
+    Examples:
+        nerfleet info data/fox
+        nerfleet info data/fox --downscale 2 --strict --json
+        nerfleet info runs/fox
+
+    Attributes:
+        path: a scene (a transforms.json, or a folder that holds one) or a model (an .ingp or .msgpack file, or a run folder).
+        downscale: count photographs as reduced by this factor.
+        strict: anything skipped or warned about is an error.
+        json: print one JSON object.
+    """
+
+    path: Annotated[Path, tyro.conf.Positional]
+    downscale: int = 1
+    strict: bool = False
+    json: bool = False
+
+
+def run(arguments: Arguments) -> None:
+    path = arguments.path
+    if arguments.downscale < 1:
+        raise NerfleetError(f"--downscale {arguments.downscale}", "is not a whole number from 1 on", "use 1 for full size")
+    is_model = path.suffix.lower() in SUFFIXES or (path / RUN_MODEL).is_file()
+    report = model_info(path) if is_model else info(path, arguments.downscale, arguments.strict)
+    if arguments.json:
+        print_json(report)
+    elif is_model:
+        _print_rows(_model_rows(report))
+    else:
+        print_info(report)
+
+
+def model_info(path: Path) -> dict[str, Any]:
+    """Report on a model as plain values (``nerfleet info MODEL --json``).
+
+    Returns:
+        ``model`` (the file), ``size_bytes``, ``training_step``, ``loss``, ``network`` (its configuration), ``n_params``,
+        ``aabb_scale``, ``aabb``, ``crop`` ({min, max} in internal space, or null), ``cone_angle``, ``n_cascades``, ``occupied``
+        (share of the cells of each cascade) and ``n_images`` (of the scene that it carries, or null).
+    """
+    from nerfleet.config import to_dict
+    from nerfleet.geometry.box import scene_box
+
+    file = model_file(path)
+    snapshot = read_snapshot(file)
+    model, values = snapshot.model, snapshot.document["snapshot"]
+    bits = model.occupancy.bitfield.view(model.occupancy.n_cascades, -1)
+    counts = torch.stack([((bits >> k) & 1).sum(-1) for k in range(8)]).sum(0)
+    dataset = values["nerf"].get("dataset")
+
+    def box(corners: Any) -> dict[str, list[float]]:
+        return {"min": corners[0].tolist(), "max": corners[1].tolist()}
+
+    return {
+        "model": str(file),
+        "size_bytes": file.stat().st_size,
+        "training_step": values.get("training_step"),
+        "loss": values.get("loss"),
+        "network": to_dict(model.network),
+        "n_params": model.mlp.numel() + model.table.numel(),
+        "aabb_scale": model.aabb_scale,
+        "aabb": box(scene_box(model.aabb_scale)),
+        "crop": None if model.render_aabb is None else box(model.render_aabb),
+        "cone_angle": model.cone_angle,
+        "n_cascades": model.occupancy.n_cascades,
+        "occupied": [count / (8 * bits.shape[1]) for count in counts.tolist()],
+        "n_images": dataset.get("n_images") if isinstance(dataset, dict) else None,
+    }
+
+
+def _model_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
+    encoding, density, rgb = (report["network"][name] for name in ("encoding", "density", "rgb"))
+    size = f"{encoding['n_levels']} levels x {encoding['n_features_per_level']} features"
+    grid = f"{encoding['otype']}, {size}, 2^{encoding['log2_hashmap_size']} entries"
+    density, rgb = (f"{part['n_hidden_layers']} x {part['n_neurons']}" for part in (density, rgb))
+
+    def corners(box: dict[str, list[float]]) -> str:
+        return " to ".join("(" + ", ".join(f"{v:g}" for v in box[key]) + ")" for key in ("min", "max"))
+
+    return [
+        ("model", f"{report['model']}, {report['size_bytes'] / 1e6:,.1f} MB"),
+        ("training step", str(report["training_step"])),
+        ("encoding", grid),
+        ("networks", f"density {density}, colour {rgb} neurons"),
+        ("parameters", f"{report['n_params']:,}"),
+        ("scene box", f"{corners(report['aabb'])}, aabb_scale {report['aabb_scale']}"),
+        ("crop", "none" if report["crop"] is None else corners(report["crop"])),
+        ("occupied", ", ".join(f"{share:.2%}" for share in report["occupied"]) + " (cascades, finest first)"),
+        ("photographs", "not known" if report["n_images"] is None else str(report["n_images"])),
+    ]
 
 
 def info(path: Path | str, downscale: int = 1, strict: bool = False) -> dict[str, Any]:
@@ -82,6 +191,10 @@ def device_bytes_estimate(image_bytes: int, aabb_scale: int) -> int:
 
 def print_info(report: dict[str, Any], file: TextIO | None = None) -> None:
     """Prints the report of :func:`info` as a table for people."""
+    _print_rows(_rows(report), file)
+
+
+def _print_rows(rows: list[tuple[str, str]], file: TextIO | None = None) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -89,7 +202,7 @@ def print_info(report: dict[str, Any], file: TextIO | None = None) -> None:
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for label, text in _rows(report):
+    for label, text in rows:
         table.add_row(label, text)
     Console(file=file or sys.stdout, markup=False, highlight=False).print(table)
 

@@ -1,0 +1,163 @@
+"""``nerfleet eval``: PSNR and SSIM of a model on the photographs of a scene."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from nerfleet.cli.flags import Device, Split, choose_device, parse_color, parse_views, print_json, say
+from nerfleet.errors import NerfleetError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nerfleet.data import Scene
+    from nerfleet.nn.model import Model
+    from nerfleet.render.evaluate import Evaluation, ViewScore, ViewShown
+
+SUMMARY = "PSNR and SSIM of a model on a scene's photographs"
+MAX_SEED = 1 << 63
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """PSNR and SSIM of a model on a scene's photographs.
+
+    PSNR is the mean of the views' PSNRs, in sRGB clipped to [0, 1]. Photographs with alpha are mixed with the background in
+    linear light first.
+
+    Examples:
+        nerfleet eval runs/fox --scene data/fox
+        nerfleet eval lego.ingp --scene data/lego --downscale 2 --json
+        nerfleet eval lego.ingp --scene data/lego --views 0,3-5 --out compared
+
+    Attributes:
+        model: an .ingp or .msgpack file, or a run folder.
+        scene: a transforms.json, or a folder that holds one.
+        split: the photographs to compare with.
+        views: only these of the split, for example 0,3-5.
+        downscale: compare with photographs reduced by this factor (box filter).
+        pixels: look at this many random pixels of each view only; 0: all.
+        seed: of the random pixels.
+        background: black, white or #rrggbb.
+        device: where to render.
+        strict: warnings about the scene become errors.
+        json: print one JSON object.
+        out: folder for pictures: photograph, rendering and their difference side by side.
+    """
+
+    model: Annotated[Path, tyro.conf.Positional]
+    scene: Path
+    split: Split = "test"
+    views: str = ""
+    downscale: int = 1
+    pixels: int = 0
+    seed: int = 0
+    background: str = "black"
+    device: Device = "auto"
+    strict: bool = False
+    json: bool = False
+    out: Path | None = None
+
+
+def run(arguments: Arguments) -> None:
+    background = parse_color(arguments.background)
+    _check(arguments)
+    from nerfleet.data import load_scene
+    from nerfleet.data.progress import progress_bar
+    from nerfleet.render.evaluate import evaluate
+    from nerfleet.snapshot.load import load_model
+
+    device = choose_device(arguments.device)
+    model = load_model(arguments.model).to(device)
+    with progress_bar() as reading:
+        split, downscale = arguments.split, arguments.downscale
+        scene = load_scene(arguments.scene, split, downscale=downscale, strict=arguments.strict, progress=reading)
+    if not arguments.json:
+        say(*(f"warning: {text}" for text in scene.warnings), *_remarks(scene, model))
+    views = parse_views(arguments.views, len(scene))
+    show = None if arguments.out is None else _writer(arguments.out)
+    with progress_bar("views") as bar:
+        found = evaluate(
+            model,
+            scene,
+            background=background,
+            n_pixels=arguments.pixels,
+            seed=arguments.seed,
+            views=views,
+            progress=lambda share: bar(round(share * len(views)), len(views)),
+            show=show,
+        )
+    if arguments.json:
+        print_json(report(found, scene.split, arguments.background))
+    else:
+        _print_table(found)
+
+
+def _check(arguments: Arguments) -> None:
+    """Raises NerfleetError for flags that contradict one another, before anything is read."""
+    if arguments.pixels < 0:
+        raise NerfleetError(f"--pixels {arguments.pixels}", "is negative", "use 0 for all pixels")
+    if not 0 <= arguments.seed < MAX_SEED:
+        raise NerfleetError(f"--seed {arguments.seed}", "is out of range", "use 0 to 2^63 - 1")
+    if arguments.out is not None and arguments.pixels:
+        raise NerfleetError("--out", "needs whole views", "leave out --pixels")
+    if arguments.out is not None and arguments.out.exists() and not arguments.out.is_dir():
+        raise NerfleetError(f"--out {arguments.out}", "is a file", "name a folder")
+
+
+def report(found: Evaluation, split: str, background: str) -> dict[str, object]:
+    """The contract of ``nerfleet eval --json``."""
+    views = [{"name": view.name, "psnr": view.psnr, "ssim": view.ssim} for view in found.views]
+    return {"psnr_mean": found.psnr_mean, "ssim_mean": found.ssim_mean, "views": views, "split": split, "background": background}
+
+
+def _remarks(scene: Scene, model: Model) -> list[str]:
+    remarks = []
+    if scene.skipped:
+        remarks.append(f"{len(scene.skipped)} frames skipped, the first: {scene.skipped[0].frame}: {scene.skipped[0].reason}")
+    if scene.aabb_scale != model.aabb_scale:
+        wrong = f"aabb_scale is {scene.aabb_scale} in the scene, {model.aabb_scale} in the model"
+        remarks.append(f"warning: {wrong}: was it trained on this scene?")
+    return remarks
+
+
+def _writer(folder: Path) -> ViewShown:
+    """Writes photograph, rendering and absolute difference of each view side by side."""
+    import numpy as np
+    import torch
+
+    from nerfleet.render.pictures import write_png
+    from nerfleet.render.renderer import to_uint8
+
+    def show(score: ViewScore, prediction: Tensor, truth: Tensor) -> None:
+        pictures = torch.cat([truth, prediction, (prediction - truth).abs()], 1)
+        write_png(folder / picture_name(score.name), np.ascontiguousarray(to_uint8(pictures).numpy()))
+
+    return show
+
+
+def picture_name(view: str) -> str:
+    """``./train/r_0.jpg`` -> ``train_r_0.png``: one flat name for each file_path."""
+    parts = [part for part in Path(view.replace("\\", "/")).parts if part not in ("/", ".", "..")]
+    name = "_".join(parts)
+    stem = Path(name).stem if Path(name).suffix.lower() in (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tga", ".exr") else name
+    return f"{stem}.png"
+
+
+def _print_table(found: Evaluation) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, pad_edge=False, show_footer=True)
+    mean = "-" if found.ssim_mean is None else f"{found.ssim_mean:.4f}"
+    table.add_column("view", footer="mean", overflow="fold")
+    table.add_column("PSNR, dB", footer=f"{found.psnr_mean:.2f}", justify="right")
+    table.add_column("SSIM", footer=mean, justify="right")
+    for view in found.views:
+        table.add_row(view.name, f"{view.psnr:.2f}", "-" if view.ssim is None else f"{view.ssim:.4f}")
+    Console(markup=False, highlight=False).print(table)

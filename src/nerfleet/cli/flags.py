@@ -1,0 +1,77 @@
+"""Flags that several verbs share, with one meaning everywhere, and how verbs answer."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+from nerfleet.errors import NerfleetError
+
+if TYPE_CHECKING:
+    import torch
+
+Device = Literal["auto", "cpu", "cuda"]
+Split = Literal["train", "val", "test"]
+COLORS = {"black": (0.0, 0.0, 0.0), "white": (1.0, 1.0, 1.0)}
+
+
+def choose_device(name: Device) -> torch.device:
+    """``auto``: the GPU if there is one."""
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise NerfleetError("--device cuda", "no usable GPU was found", "use --device cpu, or check the driver with nvidia-smi")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def parse_color(text: str) -> tuple[float, float, float]:
+    """``black``, ``white`` or ``#rrggbb`` -> sRGB, 0 to 1."""
+    if text in COLORS:
+        return COLORS[text]
+    if not re.fullmatch(r"#[0-9a-fA-F]{6}", text):
+        raise NerfleetError(f"--background {text}", "is no colour", "use black, white or #rrggbb")
+    red, green, blue = (int(text[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return red, green, blue
+
+
+def parse_views(text: str, n_views: int) -> list[int]:
+    """``0,3-5`` -> [0, 3, 4, 5]; empty: all.
+
+    Raises:
+        NerfleetError: not of this form, or a view that the split does not have.
+    """
+    if not text:
+        return list(range(n_views))
+    chosen: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if match is None:
+            raise NerfleetError(f"--views {text}", f"{part.strip()!r} is neither a number nor a range", "write for example 0,3-5")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last >= n_views:
+            wrong = f"there are {n_views} views, 0 to {n_views - 1}" if last >= n_views else f"{part.strip()} runs backwards"
+            raise NerfleetError(f"--views {text}", wrong, "write for example 0,3-5")
+        chosen += [i for i in range(first, last + 1) if i not in chosen]
+    return chosen
+
+
+def print_json(answer: dict[str, Any]) -> None:
+    """The one object of ``--json``; what JSON has no number for (infinite, not a number) becomes null."""
+    sys.stdout.write(json.dumps(_finite(answer), allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def say(*messages: str) -> None:
+    """Lines for people, on standard error."""
+    for message in messages:
+        sys.stderr.write(message + "\n")

@@ -1,0 +1,251 @@
+"""``nerfleet render``: pictures, depth maps and video of a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from nerfleet.cli.eval import picture_name
+from nerfleet.cli.flags import Device, Split, choose_device, parse_color, parse_views, print_json, say
+from nerfleet.errors import NerfleetError
+
+if TYPE_CHECKING:
+    from nerfleet.geometry.cameras import Cameras
+    from nerfleet.nn.model import Model
+    from nerfleet.render.camera_path import CameraPath
+    from nerfleet.render.renderer import Rendered
+
+SUMMARY = "pictures, depth maps or video of a model"
+VIDEO_SUFFIX = ".mp4"
+DEFAULT_SIZE = (1280, 720)
+MAX_EDGE = 16_384
+DEPTH_REACH = 4
+"""Distance that the largest depth value stands for, in edges of the scene box."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Pictures, depth maps or video of a model.
+
+    The cameras are those of a scene's photographs (--scene), a camera path (--camera-path) or one turn around the middle of
+    the scene box (--turntable): exactly one of the three.
+
+    Examples:
+        nerfleet render runs/fox --scene data/fox --split test --views 0,3-5 --out pictures
+        nerfleet render lego.ingp --camera-path path.json --seconds 5 --out lego.mp4
+        nerfleet render lego.ingp --turntable 120 --width 800 --height 800 --background white --out turn.mp4
+
+    Attributes:
+        model: an .ingp or .msgpack file, or a run folder.
+        out: a folder for PNG files, or an .mp4 file.
+        scene: a transforms.json, or a folder that holds one.
+        split: the scene's photographs whose cameras are used.
+        views: only these of the split, for example 0,3-5.
+        downscale: pictures smaller than the photographs by this factor.
+        camera_path: a camera path of instant-ngp (JSON).
+        turntable: pictures in one turn around the model.
+        frames: pictures of a camera path; 0: seconds x fps.
+        seconds: length of a camera path; 0: as the path says.
+        fps: frames a second of a video.
+        width: pixels; 0: as the scene, or 1280.
+        height: pixels; 0: as the scene, or 720.
+        spp: samples per pixel.
+        depth: also write the distance along each pixel's ray, as 16-bit PNG.
+        background: black, white or #rrggbb; without it PNG files are transparent, and video is black.
+        device: where to render.
+        json: print one JSON object.
+    """
+
+    model: Annotated[Path, tyro.conf.Positional]
+    out: Path
+    scene: Path | None = None
+    split: Split = "test"
+    views: str = ""
+    downscale: int = 1
+    camera_path: Path | None = None
+    turntable: int = 0
+    frames: int = 0
+    seconds: float = 0.0
+    fps: float = 30.0
+    width: int = 0
+    height: int = 0
+    spp: int = 1
+    depth: bool = False
+    background: str | None = None
+    device: Device = "auto"
+    json: bool = False
+
+
+@dataclass(frozen=True)
+class Shot:
+    """What is rendered: n cameras and the names of their pictures, without extension."""
+
+    cameras: Cameras
+    names: tuple[str, ...]
+
+
+def run(arguments: Arguments) -> None:
+    _check(arguments)
+    background = None if arguments.background is None else parse_color(arguments.background)
+    from nerfleet.data.progress import progress_bar
+    from nerfleet.snapshot.load import load_model
+
+    device = choose_device(arguments.device)
+    model = load_model(arguments.model).to(device)
+    shot = _shot(arguments, model)
+    begin = time.perf_counter()
+    pictures = _Pictures(arguments, model, shot, background)
+    with progress_bar("pictures") as bar:
+        files = pictures.write(lambda n_done: bar(n_done, len(shot.names)))
+    milliseconds = 1000 * (time.perf_counter() - begin) / len(shot.names)
+    if pictures.is_empty:
+        say("warning: nothing of the model is in any picture: do the cameras look at it?")
+    width, height = (int(v) for v in shot.cameras.resolution[0])
+    if arguments.json:
+        answer = {"files": [str(file) for file in files], "width": width, "height": height, "ms_per_image": milliseconds}
+        print_json(answer | ({"depth_unit": pictures.depth_unit} if arguments.depth else {}))
+        return
+    what = files[0] if len(files) == 1 else f"{len(files)} files in {arguments.out}"
+    say(f"{what}: {len(shot.names)} pictures, {milliseconds:.0f} ms each")
+    if arguments.depth:
+        say(f"depth: value x {pictures.depth_unit:.6g} is the distance along a pixel's ray in internal units; 0: nothing there")
+
+
+class _Pictures:
+    """Renders a shot and writes it."""
+
+    def __init__(self, arguments: Arguments, model: Model, shot: Shot, background: tuple[float, float, float] | None) -> None:
+        self.arguments, self.model, self.shot, self.background = arguments, model, shot, background
+        from nerfleet.render.pictures import MAX_DEPTH
+
+        self.depth_unit = DEPTH_REACH * model.aabb_scale / MAX_DEPTH
+        self.is_empty = True
+
+    def write(self, finished: Callable[[int], None]) -> list[Path]:
+        """The files, in the order of the cameras."""
+        from nerfleet.render.pictures import depth_picture, rgb_picture, rgba_picture, write_png
+        from nerfleet.render.video import write_video
+
+        out = self.arguments.out
+        if _is_video(out):
+            background = self.background or (0.0, 0.0, 0.0)
+            frames = (rgb_picture(rendered, background) for rendered in self._rendered(finished))
+            write_video(out, frames, self.arguments.fps)
+            return [out]
+        files = []
+        for name, rendered in zip(self.shot.names, self._rendered(finished)):
+            files.append(out / f"{name}.png")
+            write_png(files[-1], rgba_picture(rendered) if self.background is None else rgb_picture(rendered, self.background))
+            if self.arguments.depth:
+                files.append(out / f"{name}_depth.png")
+                write_png(files[-1], depth_picture(rendered.depth, self.depth_unit))
+        return files
+
+    def _rendered(self, finished: Callable[[int], None]) -> Iterator[Rendered]:
+        from nerfleet.render.renderer import render_image
+
+        for i in range(len(self.shot.names)):
+            rendered = render_image(self.model, self.shot.cameras[i : i + 1], spp=self.arguments.spp)
+            self.is_empty = self.is_empty and not bool((rendered.alpha > 0.01).any())
+            yield rendered
+            finished(i + 1)
+
+
+def _is_video(out: Path) -> bool:
+    return out.suffix.lower() == VIDEO_SUFFIX
+
+
+def _check(arguments: Arguments) -> None:
+    """Raises NerfleetError for flags that contradict one another, before anything is read."""
+    out = arguments.out
+    sources = [arguments.scene is not None, arguments.camera_path is not None, arguments.turntable != 0]
+    if sum(sources) != 1:
+        raise NerfleetError("cameras", f"{sum(sources)} sources are named", "give one of --scene, --camera-path and --turntable")
+    if _is_video(out) and out.is_dir():
+        raise NerfleetError(f"--out {out}", "is a folder", "name an .mp4 file that does not exist yet")
+    if _is_video(out) and arguments.depth:
+        raise NerfleetError("--depth", "cannot go into a video", "name a folder as --out")
+    if not _is_video(out) and (out.is_file() or out.suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".mov", ".exr")):
+        raise NerfleetError(f"--out {out}", "is not a folder", "name a folder, or an .mp4 file")
+    numbers = {"frames": (0, 100_000), "turntable": (0, 100_000), "spp": (1, 4096), "downscale": (1, 1024)}
+    numbers |= {"width": (0, MAX_EDGE), "height": (0, MAX_EDGE)}
+    for name, (least, most) in numbers.items():
+        if not least <= getattr(arguments, name) <= most:
+            raise NerfleetError(f"--{name} {getattr(arguments, name)}", "is out of range", f"use {least} to {most}")
+    if not 0 <= arguments.seconds <= 86_400:
+        raise NerfleetError(f"--seconds {arguments.seconds:g}", "is out of range", "use 0 to 86,400")
+    if not 0.1 <= arguments.fps <= 1000:
+        raise NerfleetError(f"--fps {arguments.fps:g}", "is out of range", "use 0.1 to 1000")
+
+
+def _shot(arguments: Arguments, model: Model) -> Shot:
+    import torch
+
+    from nerfleet.render.camera_path import path_cameras, read_camera_path, turntable
+
+    if arguments.scene is not None:
+        return _scene_shot(arguments, arguments.scene)
+    width, height = _path_size(arguments)
+    if arguments.camera_path is not None:
+        path = read_camera_path(arguments.camera_path)
+        n_frames = arguments.frames or max(round((arguments.seconds or path.duration_seconds) * arguments.fps), 1)
+        _warn_about_focus(path)
+        cameras = path_cameras(path, n_frames, width, height)
+    else:
+        box = torch.tensor([[0.0] * 3, [1.0] * 3]) if model.render_aabb is None else model.render_aabb
+        x, y, z = box.mean(0).tolist()
+        edge = min(float((box[1] - box[0]).max()), 1.0)
+        cameras = turntable(arguments.turntable, (x, y, z), 1.2 * edge, 0.6 * edge, (width, height))
+    digits = len(str(len(cameras) - 1))
+    return Shot(cameras, tuple(f"frame_{i:0{max(digits, 4)}d}" for i in range(len(cameras))))
+
+
+def _warn_about_focus(path: CameraPath) -> None:
+    if any(keyframe.aperture_size for keyframe in path.keyframes):
+        say("warning: the path's aperture_size is not rendered: everything is in focus")
+
+
+def _scene_shot(arguments: Arguments, scene: Path) -> Shot:
+    from nerfleet.data.plan import plan_scene, planned_cameras
+
+    plan = plan_scene(scene, arguments.split)
+    if not arguments.json:
+        say(*(f"warning: {text}" for text in plan.findings.warnings))
+    chosen = parse_views(arguments.views, len(plan.frames))
+    cameras = resized(planned_cameras(plan, arguments.downscale)[chosen], arguments.width, arguments.height)
+    names = [picture_name(plan.frames[i].name).removesuffix(".png") for i in chosen]
+    if len(set(names)) < len(names):
+        names = [f"{i:04d}_{name}" for i, name in zip(chosen, names)]
+    if _is_video(arguments.out) and len(cameras.resolution.unique(dim=0)) > 1:
+        raise NerfleetError(str(scene), "its views have different sizes", "give --width and --height, or name a folder as --out")
+    return Shot(cameras, tuple(names))
+
+
+def _path_size(arguments: Arguments) -> tuple[int, int]:
+    width, height = arguments.width, arguments.height
+    if not width and not height:
+        return DEFAULT_SIZE
+    aspect = DEFAULT_SIZE[0] / DEFAULT_SIZE[1]
+    return width or max(round(height * aspect), 1), height or max(round(width / aspect), 1)
+
+
+def resized(cameras: Cameras, width: int, height: int) -> Cameras:
+    """The same views in another size; 0 keeps the aspect, both 0 the size. Focal lengths and centres scale along."""
+    if not width and not height:
+        return cameras
+    import torch
+
+    old = cameras.resolution.double()
+    scale_x = width / old[:, 0] if width else height / old[:, 1]
+    scale_y = height / old[:, 1] if height else width / old[:, 0]
+    new = (old * torch.stack([scale_x, scale_y], -1)).round().clamp_min(1)
+    factor = (new / old).float()
+    return dataclasses.replace(
+        cameras, focal=cameras.focal * factor, principal=cameras.principal * factor, resolution=new.to(cameras.resolution.dtype)
+    )
