@@ -25,5 +25,5 @@ def adam(master, ema, gradient, m, v, steps, corrections, ema_old, ema_new, beta
                     steps[i] = t
                     m[i] = beta1 * m[i] + (one - beta1) * g
                     v[i] = beta2 * v[i] + (one - beta2) * g * g
-                    master[i] -= corrections[min(t, corrections.shape[0] - 1)] * m[i] / (np.sqrt(v[i]) + epsilon)
+                    master[i] -= corrections[t] * m[i] / (np.sqrt(v[i]) + epsilon)
             ema[i] = ema[i] * ema_old + master[i] * ema_new

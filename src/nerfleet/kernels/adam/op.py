@@ -14,8 +14,8 @@ library.define(
     "adam(Tensor(a!) master, Tensor(b!) weights, Tensor(c!) ema, Tensor(d!) gradient, Tensor(e!) first_moment, Tensor(f!) second_moment, Tensor(g!) steps, "
     "Tensor hyper, Tensor counters, float beta1, float beta2, float epsilon, float l2_reg, float loss_scale, bool skip_zero) -> ()"
 )
-N_CORRECTIONS = 4096
-"""Updates after which both bias corrections are 1 within float32."""
+N_CORRECTIONS = 1 << 15
+"""More than any step count: they are int16 and saturate."""
 
 
 @functools.cache

@@ -38,7 +38,7 @@ def _ray_loss_cpu(rgb, transmittance, targets, backgrounds, starts, state, loss,
     rows = slice(0, n)
     final[rows] = rgb[rows] + transmittance[rows, None] * backgrounds[rows]
     value, derivative = reference.loss_and_gradient(final[rows], targets[rows], loss)
-    counted = ((starts[rows] >= 0) & (transmittance[rows] < 1))[:, None]
+    counted = ((starts[rows] >= 0) & (transmittance[rows] != 1))[:, None]  # a NaN counts, so that it is noticed
     gradient[rows] = torch.where(counted, derivative * (loss_scale / n), 0)
     value = torch.where(counted, value, 0)
     counters[COUNT_NONFINITE] += int((~torch.isfinite(value)).any())

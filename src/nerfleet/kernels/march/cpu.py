@@ -10,35 +10,52 @@ import numpy as np
 from nerfleet.kernels.march.reference import GRID_SIZE, MAX_STEP, MIN_STEP, N_CELLS
 
 _MIN = np.float32(MIN_STEP)
-_MAX = np.float32(MAX_STEP)
 _HALF = np.float32(0.5)
+SLACK = np.float32(0.01)
+"""In steps: rounding must not skip a sample just past the border of an empty cell; at worst the cell is looked at twice."""
 
 
 @numba.njit(inline="always")
-def to_lattice(t, cone_angle):
-    if cone_angle == 0:
-        return t / _MIN
-    log = math.log1p(cone_angle)
+def lattice(cone_angle):
+    """Constants of ``march.reference.lattice_pieces``, once a kernel: (cone angle, log, t_begin, n_begin, t_end, n_end, shift)."""
+    cone = float(cone_angle)
+    if cone == 0:
+        return cone, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    log = math.log1p(cone)
     t_begin, t_end = MIN_STEP / log, MAX_STEP / log
-    if t <= t_begin:
-        return t / _MIN
-    if t <= t_end:
-        return np.float32(math.log(t) / log + (t_begin / MIN_STEP - math.log(t_begin) / log))
-    return np.float32((t - t_end) / MAX_STEP + (math.log(t_end) - math.log(t_begin)) / log + t_begin / MIN_STEP)
-
-
-@numba.njit(inline="always")
-def from_lattice(n, cone_angle):
-    if cone_angle == 0:
-        return n * _MIN
-    log = math.log1p(cone_angle)
-    t_begin, t_end = MIN_STEP / log, MAX_STEP / log
-    if n <= t_begin / MIN_STEP:
-        return n * _MIN
     shift = t_begin / MIN_STEP - math.log(t_begin) / log
-    if n <= math.log(t_end) / log + shift:
+    return cone, log, t_begin, t_begin / MIN_STEP, t_end, math.log(t_end) / log + shift, shift
+
+
+@numba.njit(inline="always")
+def to_lattice(t, pieces):
+    cone, log, t_begin, _, t_end, n_end, shift = pieces
+    if cone == 0 or t <= t_begin:
+        return np.float32(t / _MIN)
+    if t <= t_end:
+        return np.float32(math.log(t) / log + shift)
+    return np.float32((t - t_end) / MAX_STEP + n_end)
+
+
+@numba.njit(inline="always")
+def from_lattice(n, pieces):
+    cone, log, _, n_begin, t_end, n_end, shift = pieces
+    if cone == 0 or n <= n_begin:
+        return n * _MIN
+    if n <= n_end:
         return np.float32(math.exp((n - shift) * log))
-    return np.float32((n - math.log(t_end) / log - shift) * MAX_STEP + t_end)
+    return np.float32((n - n_end) * MAX_STEP + t_end)
+
+
+@numba.njit(inline="always")
+def step_length(n, t, pieces):
+    """from_lattice(n + 1) - t, t = from_lattice(n); inside one piece without another exponential."""
+    cone, _, _, n_begin, _, n_end, _ = pieces
+    if cone == 0 or n + 1 <= n_begin:
+        return _MIN
+    if n_begin <= n and n + 1 <= n_end:
+        return np.float32(t * cone)
+    return from_lattice(n + np.float32(1), pieces) - t
 
 
 @numba.njit(inline="always")
@@ -103,11 +120,32 @@ def _border(x, d, inverse_edge):
 
 
 @numba.njit(inline="always")
-def empty_steps(x, y, z, dx, dy, dz, t, n, cascade, cone_angle):
-    """Lattice steps from n to the first point past the border of the empty cell, at least one."""
+def _slab(o, d, lower, upper):
+    """Where a ray enters and leaves the slab lower <= x <= upper on one axis."""
+    if d == 0:
+        inside = lower <= o <= upper
+        return np.float32(-1e9 if inside else 1e9), np.float32(1e9 if inside else -1e9)
+    first, second = (lower - o) / d, (upper - o) / d
+    return min(first, second), max(first, second)
+
+
+@numba.njit(inline="always")
+def steps_to(t, n, pieces):
+    """Lattice steps from n to the first point past distance t, at least one."""
+    return max(1, int(math.ceil(to_lattice(t, pieces) - n - SLACK)))
+
+
+@numba.njit(inline="always")
+def cell_exit(x, y, z, dx, dy, dz, t, cascade):
+    """Distance at which the ray leaves the cell that it is in."""
     inverse_edge = np.float32(1) / np.float32(1 << cascade)
-    border = t + min(_border(x, dx, inverse_edge), _border(y, dy, inverse_edge), _border(z, dz, inverse_edge))
-    return max(1, int(math.ceil(to_lattice(border, cone_angle) - n)))
+    return t + min(_border(x, dx, inverse_edge), _border(y, dy, inverse_edge), _border(z, dz, inverse_edge))
+
+
+@numba.njit(inline="always")
+def coarser_from(cascade, cone):
+    """Distance from which steps ask for a coarser cascade, a little less; that one may be occupied where this one is empty."""
+    return np.float32(0.999 * (1 << cascade) / (256 * cone))
 
 
 @numba.njit(parallel=True, cache=True, nogil=True, error_model="numpy")
@@ -117,13 +155,14 @@ def march(live, origins, directions, starts, offsets, bitfield, n_cascades, cone
     Args:
         live: [m] int64 indices of rays that go on.
         offsets: [n] int32 next lattice offset k of each ray; set to -1 when the ray has left the box.
-        box: [2, 3] float32, the ray goes on while it is inside.
+        box: [2, 3] float32, samples lie inside.
         limit: [m] int32 samples wanted of each live ray, at most the width of the outputs.
         t_out, dt_out: [m, width] float32, first ``counts[i]`` columns written.
         counts: [m] int32.
     """
     lower_x, lower_y, lower_z = box[0]
     upper_x, upper_y, upper_z = box[1]
+    pieces = lattice(cone_angle)
     for i in numba.prange(live.shape[0]):
         ray = live[i]
         ox, oy, oz = origins[ray, 0], origins[ray, 1], origins[ray, 2]
@@ -132,13 +171,20 @@ def march(live, origins, directions, starts, offsets, bitfield, n_cascades, cone
         count = 0
         while count < limit[i]:
             n = starts[ray] + np.float32(k)
-            t = from_lattice(n, cone_angle)
+            t = from_lattice(n, pieces)
             x, y, z = ox + dx * t, oy + dy * t, oz + dz * t
             if not (lower_x <= x <= upper_x and lower_y <= y <= upper_y and lower_z <= z <= upper_z):
+                near_x, far_x = _slab(ox, dx, lower_x, upper_x)
+                near_y, far_y = _slab(oy, dy, lower_y, upper_y)
+                near_z, far_z = _slab(oz, dz, lower_z, upper_z)
+                near = max(near_x, near_y, near_z)
+                if min(far_x, far_y, far_z) > max(t, near):  # still in front of the box
+                    k += steps_to(near, n, pieces)
+                    continue
                 k = -1
                 break
             cascade = position_cascade(x, y, z, n_cascades)
-            dt = from_lattice(n + np.float32(1), cone_angle) - t
+            dt = step_length(n, t, pieces)
             if training:
                 cascade = max(cascade, step_cascade(dt, n_cascades))
             if occupied(x, y, z, cascade, bitfield):
@@ -150,6 +196,9 @@ def march(live, origins, directions, starts, offsets, bitfield, n_cascades, cone
             if not training:
                 while cascade < n_cascades - 1 and not occupied(x, y, z, cascade + 1, bitfield):
                     cascade += 1
-            k += empty_steps(x, y, z, dx, dy, dz, t, n, cascade, cone_angle)
+            leaves = cell_exit(x, y, z, dx, dy, dz, t, cascade)
+            if training and cone_angle > 0 and cascade < n_cascades - 1:
+                leaves = min(leaves, coarser_from(cascade, cone_angle))
+            k += steps_to(leaves, n, pieces)
         offsets[ray] = k
         counts[i] = count
