@@ -7,6 +7,7 @@ folder. ``validate`` raises :class:`nerfleet.errors.NerfleetError` with one line
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -42,12 +43,35 @@ class EncodingConfig:
     def validate(self) -> None:
         check(self.otype in GRID_TYPES, "encoding.otype", f"{self.otype!r} is not a grid", f"use one of {', '.join(GRID_TYPES)}")
         check(1 <= self.n_levels <= 32, "encoding.n_levels", f"{self.n_levels} is out of range", "use 1 to 32")
-        check(self.n_features_per_level in (1, 2, 4, 8), "encoding.n_features_per_level", f"{self.n_features_per_level}", "use 1, 2, 4 or 8")
-        check(4 <= self.log2_hashmap_size <= 28, "encoding.log2_hashmap_size", f"{self.log2_hashmap_size} is out of range", "use 4 to 28")
-        check(2 <= self.base_resolution <= 4096, "encoding.base_resolution", f"{self.base_resolution} is out of range", "use 2 to 4096")
-        check(0 <= self.per_level_scale <= 16, "encoding.per_level_scale", f"{self.per_level_scale} is out of range", "use 0 (derived) or 1 to 16")
         check(
-            self.interpolation in ("Linear", "Smoothstep", "Nearest"), "encoding.interpolation", f"{self.interpolation!r}", "use Linear, Smoothstep or Nearest"
+            self.n_features_per_level in (1, 2, 4, 8),
+            "encoding.n_features_per_level",
+            f"{self.n_features_per_level}",
+            "use 1, 2, 4 or 8",
+        )
+        check(
+            4 <= self.log2_hashmap_size <= 28,
+            "encoding.log2_hashmap_size",
+            f"{self.log2_hashmap_size} is out of range",
+            "use 4 to 28",
+        )
+        check(
+            2 <= self.base_resolution <= 4096,
+            "encoding.base_resolution",
+            f"{self.base_resolution} is out of range",
+            "use 2 to 4096",
+        )
+        check(
+            0 <= self.per_level_scale <= 16,
+            "encoding.per_level_scale",
+            f"{self.per_level_scale} is out of range",
+            "use 0 (derived) or 1 to 16",
+        )
+        check(
+            self.interpolation in ("Linear", "Smoothstep", "Nearest"),
+            "encoding.interpolation",
+            f"{self.interpolation!r}",
+            "use Linear, Smoothstep or Nearest",
         )
 
 
@@ -59,7 +83,9 @@ class MLPConfig:
     n_hidden_layers: int = 1
 
     def validate(self, key: str) -> None:
-        check(self.n_neurons in (16, 32, 64, 128), f"{key}.n_neurons", f"{self.n_neurons} is not supported", "use 16, 32, 64 or 128")
+        check(
+            self.n_neurons in (16, 32, 64, 128), f"{key}.n_neurons", f"{self.n_neurons} is not supported", "use 16, 32, 64 or 128"
+        )
         check(1 <= self.n_hidden_layers <= 8, f"{key}.n_hidden_layers", f"{self.n_hidden_layers} is out of range", "use 1 to 8")
 
 
@@ -80,7 +106,12 @@ class OptimizerConfig:
     def validate(self) -> None:
         check(0 < self.learning_rate < 10, "optimizer.learning_rate", f"{self.learning_rate}", "use a positive number below 10")
         for name in ("beta1", "beta2", "ema_decay"):
-            check(0 <= getattr(self, name) < 1, f"optimizer.{name}", f"{getattr(self, name)} is out of range", "use 0 up to (not including) 1")
+            check(
+                0 <= getattr(self, name) < 1,
+                f"optimizer.{name}",
+                f"{getattr(self, name)} is out of range",
+                "use 0 up to (not including) 1",
+            )
         check(self.epsilon > 0, "optimizer.epsilon", f"{self.epsilon}", "use a positive number")
         check(self.decay_interval > 0, "optimizer.decay_interval", f"{self.decay_interval}", "use a positive number of steps")
         check(self.decay_start >= 0, "optimizer.decay_start", f"{self.decay_start}", "use 0 or more steps")
@@ -134,12 +165,27 @@ class TrainConfig:
         check(self.max_seconds >= 0, "max_seconds", f"{self.max_seconds} is negative", "use 0 (no limit) or more")
         check(256 <= self.batch_size <= 1 << 24, "batch_size", f"{self.batch_size} samples are out of range", "use 256 to 2^24")
         check(256 <= self.max_rays <= 1 << 22, "max_rays", f"{self.max_rays} is out of range", "use 256 to 2^22")
-        check(1 <= self.initial_rays <= self.max_rays, "initial_rays", f"{self.initial_rays} is out of range", f"use 1 to max_rays ({self.max_rays})")
+        check(
+            1 <= self.initial_rays <= self.max_rays,
+            "initial_rays",
+            f"{self.initial_rays} is out of range",
+            f"use 1 to max_rays ({self.max_rays})",
+        )
         check(self.background in ("random", "black", "white"), "background", f"{self.background!r}", "use random, black or white")
-        check(self.cone_angle == -1 or 0 <= self.cone_angle <= 1, "cone_angle", f"{self.cone_angle} is out of range", "use -1 (automatic) or 0 to 1")
+        check(
+            self.cone_angle == -1 or 0 <= self.cone_angle <= 1,
+            "cone_angle",
+            f"{self.cone_angle} is out of range",
+            "use -1 (automatic) or 0 to 1",
+        )
         check(self.near_distance >= 0, "near_distance", f"{self.near_distance} is negative", "use 0 or more")
         check(self.loss_scale > 0, "loss_scale", f"{self.loss_scale}", "use a positive number")
-        check(self.checkpoint_every_seconds > 0, "checkpoint_every_seconds", f"{self.checkpoint_every_seconds}", "use a positive number of seconds")
+        check(
+            self.checkpoint_every_seconds > 0,
+            "checkpoint_every_seconds",
+            f"{self.checkpoint_every_seconds}",
+            "use a positive number of seconds",
+        )
 
     def scene_cone_angle(self, aabb_scale: int) -> float:
         """Cone angle for a scene box of edge ``aabb_scale``."""
@@ -170,15 +216,25 @@ def train_config_from_dict(values: dict[str, Any]) -> TrainConfig:
                 network[key] = kind(**network[key])
         config = TrainConfig(**{**values, "network": NetworkConfig(**network)})
     except TypeError as error:
-        raise NerfleetError("configuration", str(error).replace("__init__() ", ""), "was it written by another version of nerfleet?") from None
+        raise NerfleetError(
+            "configuration", str(error).replace("__init__() ", ""), "was it written by another version of nerfleet?"
+        ) from None
     config.validate()
     return config
 
 
+def is_number(value: object, *, whole: bool = False) -> bool:
+    """Whether a value from a file is a finite number (``whole``: without a fraction); true and false are not."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return False
+    return not whole or float(value).is_integer()
+
+
 def check_aabb_scale(value: object, key: str = "aabb_scale") -> int:
     """A legal edge of the scene box: a power of two from 1 to 128."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+    if not is_number(value, whole=True):
         raise NerfleetError(key, f"{value!r} is not a whole number", "use a power of two from 1 to 128")
+    assert isinstance(value, (int, float))
     number = int(value)
     if number < 1 or number > MAX_AABB_SCALE or number & (number - 1):
         nearest = min((1 << k for k in range(8)), key=lambda legal: abs(legal - number))

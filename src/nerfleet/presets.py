@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nerfleet.config import UNIT_BATCH, EncodingConfig, MLPConfig, NetworkConfig, OptimizerConfig, TrainConfig
+from nerfleet.config import UNIT_BATCH, EncodingConfig, MLPConfig, NetworkConfig, OptimizerConfig, TrainConfig, is_number
 from nerfleet.errors import NerfleetError
 
 MAX_PARENTS = 16
@@ -87,7 +88,7 @@ def network_from_json(values: dict[str, Any], where: str) -> NetworkConfig:
 
     def number(found: dict[str, Any], key: str, default: float, kind: type = int) -> Any:
         value = found.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != kind(value):
+        if not is_number(value, whole=kind is int):
             raise NerfleetError(where, f"{key} is {value!r}", f"use {'a whole number' if kind is int else 'a number'}")
         return kind(value)
 
@@ -128,11 +129,14 @@ def _optimizer_from_json(found: dict[str, Any], number: Any) -> OptimizerConfig:
     defaults = OptimizerConfig(ema_decay=0.0, decay_base=1.0)
     config = defaults
     for _ in range(len(keys)):
-        names = keys.get(found.get("otype", "Adam"))
-        if names is None:
-            raise NerfleetError("optimizer.otype", f"{found.get('otype')!r} is not supported", "use Ema, ExponentialDecay and Adam")
+        kind = found.get("otype", "Adam")
+        if not isinstance(kind, str) or kind not in keys:
+            raise NerfleetError("optimizer.otype", f"{kind!r} is not supported", "use Ema, ExponentialDecay and Adam")
+        names = keys[kind]
         kinds = {ours: type(getattr(defaults, ours)) for ours in names}
-        values = {ours: number(found, theirs, getattr(config, ours), kinds[ours]) for ours, theirs in names.items() if theirs in found}
+        values = {
+            ours: number(found, theirs, getattr(config, ours), kinds[ours]) for ours, theirs in names.items() if theirs in found
+        }
         config = dataclasses.replace(config, **values)
         nested = found.get("nested")
         if not isinstance(nested, dict):
@@ -155,8 +159,12 @@ def network_to_json(config: NetworkConfig) -> dict[str, Any]:
     if config.encoding.interpolation != "Linear":
         encoding["interpolation"] = config.encoding.interpolation
     optimizer = config.optimizer
-    adam = {"otype": "Adam"} | {name: getattr(optimizer, name) for name in ("learning_rate", "beta1", "beta2", "epsilon", "l2_reg")}
-    decay = {"otype": "ExponentialDecay", "nested": adam} | {name: getattr(optimizer, name) for name in ("decay_start", "decay_interval", "decay_base")}
+    adam = {"otype": "Adam"} | {
+        name: getattr(optimizer, name) for name in ("learning_rate", "beta1", "beta2", "epsilon", "l2_reg")
+    }
+    decay = {"otype": "ExponentialDecay", "nested": adam} | {
+        name: getattr(optimizer, name) for name in ("decay_start", "decay_interval", "decay_base")
+    }
     return {
         "loss": {"otype": config.loss},
         "optimizer": {"otype": "Ema", "decay": optimizer.ema_decay, "nested": decay},
@@ -180,14 +188,49 @@ def _mlp_to_json(config: MLPConfig) -> dict[str, Any]:
     }
 
 
-def apply_mode(config: TrainConfig, mode: str, world_size: int = 1) -> TrainConfig:
-    """The modes that users of this kind of system know; ``batch_size`` is the global batch in samples.
+@dataclass(frozen=True)
+class Mode:
+    """The knobs that a mode sets; ``None`` leaves a knob at its default.
 
-    Args:
-        mode: "basic" (2-4 GPUs) or "advanced" (8 and more, mixed GPUs).
+    Attributes:
+        batch_units: samples of a step for each rank, in units of ``UNIT_BATCH``.
+        screenshot_spp: samples per pixel of pictures.
+        random_bg_color: a random background for every ray.
+        precision: of tables and weights on the GPU.
+        hashgrid_parallelism: split the levels of the hash grid over ranks.
     """
-    if mode == "basic":
-        return dataclasses.replace(config, batch_size=16 * world_size * UNIT_BATCH, nerf_compatibility=True, background="black")
-    if mode == "advanced":
-        return dataclasses.replace(config, batch_size=32 * world_size * UNIT_BATCH, near_distance=0.1)
-    raise NerfleetError("preset", f"{mode!r} is not a mode", "use basic or advanced")
+
+    batch_units: int
+    screenshot_spp: int
+    nerf_compatibility: bool
+    random_bg_color: bool | None
+    precision: str | None
+    near_distance: float | None
+    hashgrid_parallelism: bool
+
+
+MODES: dict[str, Mode] = {
+    "basic": Mode(
+        16, 4, nerf_compatibility=True, random_bg_color=False, precision=None, near_distance=None, hashgrid_parallelism=False
+    ),
+    "advanced": Mode(
+        32, 8, nerf_compatibility=False, random_bg_color=None, precision="fp16", near_distance=0.1, hashgrid_parallelism=True
+    ),
+}
+"""The two modes that users of this kind of system know: basic for 2-4 GPUs, advanced for 8 and more or mixed ones."""
+
+
+def apply_mode(config: TrainConfig, name: str, world_size: int = 1) -> TrainConfig:
+    """A configuration with the training knobs of a mode; ``batch_size`` becomes the global batch in samples."""
+    mode = MODES.get(name)
+    if mode is None:
+        raise NerfleetError("preset", f"{name!r} is not a mode", f"use {' or '.join(MODES)}")
+    changes: dict[str, Any] = {
+        "batch_size": mode.batch_units * world_size * UNIT_BATCH,
+        "nerf_compatibility": mode.nerf_compatibility,
+    }
+    if mode.random_bg_color is not None:
+        changes["background"] = "random" if mode.random_bg_color else "black"
+    if mode.near_distance is not None:
+        changes["near_distance"] = mode.near_distance
+    return dataclasses.replace(config, **changes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nerfleet.cli.train import MODEL_FILE, run_summary, say, train_run
+from nerfleet.cli.train import run_summary, say, train_run
 from nerfleet.config import REFERENCE_BATCH, EncodingConfig, NetworkConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -58,13 +58,18 @@ def run(arguments: Arguments) -> None:
     limit = arguments.seconds or (CPU_SECONDS if device.type == "cpu" else CUDA_SECONDS)
     config = demo_config(device.type, limit, arguments.seed)
     result = train_run(scene, held_out, config, arguments.out, device, say)
+    if result.stopped_by == "signal":
+        say("stopped by a signal; run the same command to continue")
+        raise KeyboardInterrupt
     summary = run_summary(result, arguments.out) | scores(result.model, scene, held_out)
     say("rendering the turntable")
     video = turntable_video(result.model, arguments.out / "turntable.mp4")
     write_report(arguments.out / "report.html", run_report(scene, held_out, config, result, summary, device, video))
     if arguments.json:
         sys.stdout.write(json.dumps(summary) + "\n")
-    say(f"held-out PSNR {summary['psnr_mean']:.2f} dB ({summary['psnr_object']:.2f} dB on the object) after {result.train_seconds:.0f} s: {arguments.out / 'report.html'}")
+    say(
+        f"held-out PSNR {summary['psnr_mean']:.2f} dB ({summary['psnr_object']:.2f} dB on the object) after {result.train_seconds:.0f} s: {arguments.out / 'report.html'}"
+    )
 
 
 def demo_config(device_type: str, limit: float, seed: int) -> TrainConfig:

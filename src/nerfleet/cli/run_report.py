@@ -21,15 +21,34 @@ if TYPE_CHECKING:
 SHOWN_VIEWS = 6
 
 
-def run_report(scene: Scene, held_out: Scene | None, config: TrainConfig, result: TrainResult, summary: dict[str, Any], device: torch.device, video: bytes | None = None) -> Report:
+def run_report(
+    scene: Scene,
+    held_out: Scene | None,
+    config: TrainConfig,
+    result: TrainResult,
+    summary: dict[str, Any],
+    device: torch.device,
+    video: bytes | None = None,
+) -> Report:
     """Curves, held-out pictures beside the photographs, settings and environment."""
     history = result.history
     curves = [Curve("Training loss", tuple(history.steps), tuple(history.seconds), tuple(history.losses), log=True)]
-    finite = [(s, t, -10 * math.log10(loss)) for s, t, loss in zip(history.steps, history.seconds, history.losses, strict=True) if loss > 0]
+    finite = [
+        (s, t, -10 * math.log10(loss))
+        for s, t, loss in zip(history.steps, history.seconds, history.losses, strict=True)
+        if loss > 0
+    ]
     if finite:
-        curves.append(Curve("PSNR of the training rays, estimated from the loss (dB)", *(tuple(column) for column in zip(*finite, strict=True))))
+        curves.append(
+            Curve(
+                "PSNR of the training rays, estimated from the loss (dB)",
+                *(tuple(column) for column in zip(*finite, strict=True)),
+            )
+        )
     if len(history.evaluations) > 1:
-        curves.append(Curve("Held-out PSNR (dB)", *(tuple(float(v) for v in column) for column in zip(*history.evaluations, strict=True))))
+        curves.append(
+            Curve("Held-out PSNR (dB)", *(tuple(float(v) for v in column) for column in zip(*history.evaluations, strict=True)))
+        )
     return Report(
         title=scene.name,
         subtitle=f"{len(scene)} photographs, {result.steps:,} steps",
@@ -46,7 +65,10 @@ def run_report(scene: Scene, held_out: Scene | None, config: TrainConfig, result
 
 def _headlines(result: TrainResult, summary: dict[str, Any]) -> tuple[Headline, ...]:
     rate = summary["samples_per_s"]
-    lines = [Headline("Training time", f"{result.train_seconds:.1f} s", f"{result.steps:,} steps"), Headline("Trained samples", f"{rate / 1e6:.2f} M/s", f"{result.trained_samples / 1e6:.1f} M in all")]
+    lines = [
+        Headline("Training time", f"{result.train_seconds:.1f} s", f"{result.steps:,} steps"),
+        Headline("Trained samples", f"{rate / 1e6:.2f} M/s", f"{result.trained_samples / 1e6:.1f} M in all"),
+    ]
     if result.evaluation:
         note = f"mean of {len(result.evaluation.views)} views"
         lines.insert(0, Headline("Held-out PSNR", f"{result.evaluation.psnr_mean:.2f} dB", note))

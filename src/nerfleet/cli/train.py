@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
 
 from nerfleet.config import REFERENCE_BATCH, TrainConfig, to_dict
 from nerfleet.errors import NerfleetError
@@ -59,7 +61,7 @@ class Arguments:
         json: print one JSON object at the end.
     """
 
-    scene: Annotated[Path, "positional"]
+    scene: tyro.conf.Positional[Path]
     out: Path | None = None
     steps: int = 20_000
     max_seconds: float = 0.0
@@ -135,7 +137,7 @@ def config_from(arguments: Arguments, device_type: str) -> TrainConfig:
 
 
 def seconds(text: str) -> float:
-    """"30s", "5m", "1h" or a plain number of seconds."""
+    """ "30s", "5m", "1h" or a plain number of seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text.strip())
     if not match:
         raise NerfleetError("checkpoint-every", f"{text!r} is not a time", "write 30s, 5m or 1h")
@@ -147,7 +149,9 @@ def say(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
-def train_run(scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, say: Callable[[str], None]) -> TrainResult:
+def train_run(
+    scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, say: Callable[[str], None]
+) -> TrainResult:
     """Train in a run folder: configuration before, model after."""
     from nerfleet.snapshot.ingp import Snapshot
     from nerfleet.snapshot.write import snapshot_document, write_snapshot
@@ -164,9 +168,14 @@ def train_run(scene: Scene, held_out: Scene | None, config: TrainConfig, out: Pa
     model = result.model.to("cpu")
     rays, kept, evaluated = (last.rays, last.kept, last.evaluated) if last else (config.initial_rays, 0, 0)
     document = snapshot_document(
-        model, scene=scene, training_step=result.steps, loss=last.loss if last else 0.0, rays_per_batch=rays, measured_batch_size=kept,
+        model,
+        scene=scene,
+        training_step=result.steps,
+        loss=last.loss if last else 0.0,
+        rays_per_batch=rays,
+        measured_batch_size=kept,
         measured_batch_size_before_compaction=evaluated,
-    )  # fmt: skip
+    )
     write_snapshot(out / MODEL_FILE, Snapshot(model, document))
     return result
 
@@ -188,7 +197,15 @@ def run_summary(result: TrainResult, out: Path) -> dict[str, Any]:
     }
 
 
-def write_run_report(scene: Scene, held_out: Scene | None, config: TrainConfig, result: TrainResult, out: Path, summary: dict[str, Any], device: torch.device) -> None:
+def write_run_report(
+    scene: Scene,
+    held_out: Scene | None,
+    config: TrainConfig,
+    result: TrainResult,
+    out: Path,
+    summary: dict[str, Any],
+    device: torch.device,
+) -> None:
     """report.html and report.json of a run."""
     from nerfleet.cli.run_report import run_report
     from nerfleet.telemetry.report import write_report

@@ -22,9 +22,17 @@ def field_spec(network: NetworkConfig, aabb_scale: int) -> FieldSpec:
     encoding = network.encoding
     growth = encoding.per_level_scale or derived_growth(encoding.n_levels, encoding.base_resolution, aabb_scale)
     grid = GridSpec(
-        encoding.n_levels, encoding.n_features_per_level, encoding.log2_hashmap_size, encoding.base_resolution, growth, encoding.otype, encoding.interpolation
+        encoding.n_levels,
+        encoding.n_features_per_level,
+        encoding.log2_hashmap_size,
+        encoding.base_resolution,
+        growth,
+        encoding.otype,
+        encoding.interpolation,
     )
-    return FieldSpec(grid, network.density.n_neurons, network.density.n_hidden_layers, network.rgb.n_neurons, network.rgb.n_hidden_layers)
+    return FieldSpec(
+        grid, network.density.n_neurons, network.density.n_hidden_layers, network.rgb.n_neurons, network.rgb.n_hidden_layers
+    )
 
 
 def allocate(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -41,7 +41,9 @@ class Rendered:
         return torch.cat([srgb_to_linear(straight) * self.alpha[..., None], self.alpha[..., None]], -1)
 
 
-def render_rays(model: Model, origins: Tensor, directions: Tensor, *, jitter: float | Tensor = 0.5, min_transmittance: float = 1e-4) -> Rendered:
+def render_rays(
+    model: Model, origins: Tensor, directions: Tensor, *, jitter: float | Tensor = 0.5, min_transmittance: float = 1e-4
+) -> Rendered:
     """Trace rays [n, 3] with unit directions (internal space, the model's device).
 
     Args:
@@ -57,7 +59,15 @@ def render_rays(model: Model, origins: Tensor, directions: Tensor, *, jitter: fl
     march = (model.occupancy.bitfield, model.occupancy.n_cascades, model.cone_angle, model.aabb_scale)
     spec = model.spec
     rgb, alpha, depth = torch.ops.nerfleet.render_rays(
-        origins.contiguous(), directions.contiguous(), starts.float(), box, *march, model.table, model.mlp, *spec.arguments, min_transmittance
+        origins.contiguous(),
+        directions.contiguous(),
+        starts.float(),
+        box,
+        *march,
+        model.table,
+        model.mlp,
+        *spec.arguments,
+        min_transmittance,
     )
     return Rendered(rgb, alpha, depth)
 
@@ -73,7 +83,14 @@ def render_pixels(model: Model, camera: Cameras, pixels: Tensor, **options: floa
     return Rendered(*(torch.cat([getattr(part, name) for part in parts]) for name in ("rgb", "alpha", "depth")))
 
 
-def render_image(model: Model, camera: Cameras, *, spp: int = 1, min_transmittance: float = 1e-4, progress: Callable[[float], None] | None = None) -> Rendered:
+def render_image(
+    model: Model,
+    camera: Cameras,
+    *,
+    spp: int = 1,
+    min_transmittance: float = 1e-4,
+    progress: Callable[[float], None] | None = None,
+) -> Rendered:
     """A whole picture [h, w] of ONE camera.
 
     Args:
@@ -108,5 +125,3 @@ def _pixel_samples(spp: int) -> Iterator[tuple[tuple[float, float], float]]:
 def to_uint8(srgb: Tensor) -> Tensor:
     """sRGB floats, clipped -> uint8."""
     return (srgb.clamp(0, 1) * 255 + 0.5).to(torch.uint8)
-
-

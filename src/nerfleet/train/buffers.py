@@ -77,9 +77,20 @@ class SampleBatch:
             return torch.zeros(n, n_features, dtype=half, device=device)
 
         return SampleBatch(
-            ray_indices=torch.zeros(n, dtype=torch.int32, device=device), positions=vector(), t=scalar(), dt=scalar(), features=feature(), rgb=vector(),
-            raw=scalar(), weight=scalar(), after=scalar(), prefix=vector(), d_rgb=vector(), d_raw=scalar(), d_features=feature(),
-        )  # fmt: skip
+            ray_indices=torch.zeros(n, dtype=torch.int32, device=device),
+            positions=vector(),
+            t=scalar(),
+            dt=scalar(),
+            features=feature(),
+            rgb=vector(),
+            raw=scalar(),
+            weight=scalar(),
+            after=scalar(),
+            prefix=vector(),
+            d_rgb=vector(),
+            d_raw=scalar(),
+            d_features=feature(),
+        )
 
 
 @dataclass(frozen=True)

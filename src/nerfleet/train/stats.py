@@ -7,7 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nerfleet.kernels.control.op import RING, STAT_EVALUATED, STAT_KEPT, STAT_LEARNING_RATE, STAT_LOSS, STAT_RAYS, STAT_SKIPPED, STAT_STEP
+from nerfleet.kernels.control.op import (
+    RING,
+    STAT_EVALUATED,
+    STAT_KEPT,
+    STAT_LEARNING_RATE,
+    STAT_LOSS,
+    STAT_RAYS,
+    STAT_SKIPPED,
+    STAT_STEP,
+)
 
 FETCH_EVERY = 16
 """Steps between two copies of the ring on CUDA."""
