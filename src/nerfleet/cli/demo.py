@@ -67,9 +67,8 @@ def run(arguments: Arguments) -> None:
     write_report(arguments.out / "report.html", run_report(scene, held_out, config, result, summary, device, video))
     if arguments.json:
         sys.stdout.write(json.dumps(summary) + "\n")
-    say(
-        f"held-out PSNR {summary['psnr_mean']:.2f} dB ({summary['psnr_object']:.2f} dB on the object) after {result.train_seconds:.0f} s: {arguments.out / 'report.html'}"
-    )
+    whole, inside = summary["psnr_mean"], summary["psnr_object"]
+    say(f"held-out PSNR {whole:.2f} dB ({inside:.2f} dB on the object) after {result.train_seconds:.0f} s: {arguments.out / 'report.html'}")
 
 
 def demo_config(device_type: str, limit: float, seed: int) -> TrainConfig:

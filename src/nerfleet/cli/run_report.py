@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,22 +34,11 @@ def run_report(
     """Curves, held-out pictures beside the photographs, settings and environment."""
     history = result.history
     curves = [Curve("Training loss", tuple(history.steps), tuple(history.seconds), tuple(history.losses), log=True)]
-    finite = [
-        (s, t, -10 * math.log10(loss))
-        for s, t, loss in zip(history.steps, history.seconds, history.losses, strict=True)
-        if loss > 0
-    ]
+    finite = [(s, t, -10 * math.log10(loss)) for s, t, loss in zip(history.steps, history.seconds, history.losses, strict=True) if loss > 0]
     if finite:
-        curves.append(
-            Curve(
-                "PSNR of the training rays, estimated from the loss (dB)",
-                *(tuple(column) for column in zip(*finite, strict=True)),
-            )
-        )
+        curves.append(_curve("PSNR of the training rays, estimated from the loss (dB)", finite))
     if len(history.evaluations) > 1:
-        curves.append(
-            Curve("Held-out PSNR (dB)", *(tuple(float(v) for v in column) for column in zip(*history.evaluations, strict=True)))
-        )
+        curves.append(_curve("Held-out PSNR (dB)", history.evaluations))
     return Report(
         title=scene.name,
         subtitle=f"{len(scene)} photographs, {result.steps:,} steps",
@@ -61,6 +51,11 @@ def run_report(
         notes=(*scene.notes, *scene.warnings),
         summary=summary,
     )
+
+
+def _curve(name: str, rows: Sequence[tuple[int, float, float]]) -> Curve:
+    """Rows of (step, seconds, value)."""
+    return Curve(name, tuple(float(row[0]) for row in rows), tuple(row[1] for row in rows), tuple(row[2] for row in rows))
 
 
 def _headlines(result: TrainResult, summary: dict[str, Any]) -> tuple[Headline, ...]:

@@ -89,9 +89,10 @@ def run(arguments: Arguments) -> None:
 
     device = choose_device(arguments.device)
     config = config_from(arguments, device.type)
-    options = {"downscale": arguments.downscale, "strict": arguments.strict, "train_on_all": arguments.train_on_all}
     with progress_bar() as progress:
-        scene = load_scene(arguments.scene, split="train", progress=progress, **options)
+        scene = load_scene(
+            arguments.scene, split="train", downscale=arguments.downscale, train_on_all=arguments.train_on_all, strict=arguments.strict, progress=progress
+        )
     for line in (*scene.notes, *scene.warnings):
         say(line)
     held_out = None

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 STATE_STEP, STATE_RAYS, STATE_SKIPPED, STATE_SKIPPED_IN_A_ROW = range(4)
 """Step now running; rays it asks for; non-finite steps so far; of these the last ones in a row."""
@@ -26,7 +25,10 @@ library = torch.library.Library("nerfleet", "FRAGMENT")
 library.define(
     "advance(Tensor(a!) state, Tensor(b!) counters, Tensor hyper, Tensor(c!) loss_sum, Tensor(d!) stats, int target_samples, int max_rays) -> ()"
 )
-library.define("begin(Tensor state, Tensor(a!) hyper, float step_ratio, float learning_rate, int decay_start, int decay_interval, float decay_base, float ema_decay) -> ()")
+library.define(
+    "begin(Tensor state, Tensor(a!) hyper, float step_ratio, float learning_rate, int decay_start, int decay_interval, float decay_base, "
+    "float ema_decay) -> ()"
+)
 RAY_MULTIPLE = 256
 """Ray counts are rounded up to this."""
 

@@ -57,7 +57,15 @@ def _backward_layers(grad: Tensor, inputs: list[Tensor], layers: Sequence[Tensor
 
 
 def field_backward(
-    features: Tensor, directions: Tensor, mlp: Tensor, density_dims: Sequence[int], rgb_dims: Sequence[int], d_rgb: Tensor, d_raw: Tensor, grad_mlp: Tensor, grad_features: Tensor
+    features: Tensor,
+    directions: Tensor,
+    mlp: Tensor,
+    density_dims: Sequence[int],
+    rgb_dims: Sequence[int],
+    d_rgb: Tensor,
+    d_raw: Tensor,
+    grad_mlp: Tensor,
+    grad_features: Tensor,
 ) -> None:
     """Adds to ``grad_mlp``, writes ``grad_features`` [n, L * F]; the hidden layers are computed again from the features."""
     n_density = n_weights(density_dims)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,13 +102,13 @@ def _hash_grid_backward_fake(*_: object) -> None:
     return None
 
 
-def _setup_context(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
     positions, table, *rest = inputs
     ctx.save_for_backward(positions)
     ctx.rest, ctx.table_size, ctx.table_dtype = rest, table.numel(), table.dtype
 
 
-def _autograd(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple:
+def _autograd(ctx: Any, grad: Tensor) -> tuple:
     (positions,) = ctx.saved_tensors
     grad_table = torch.zeros(ctx.table_size, dtype=ctx.table_dtype, device=grad.device)
     torch.ops.nerfleet.hash_grid_backward(positions, grad.contiguous(), *ctx.rest, grad_table, None)
