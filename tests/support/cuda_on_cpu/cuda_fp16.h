@@ -28,6 +28,11 @@ struct float2 { float x, y; };
 struct uint3 { unsigned x, y, z; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct uchar4 { unsigned char x, y, z, w; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) short4 { short x, y, z, w; };
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline short4 make_short4(short x, short y, short z, short w) { return {x, y, z, w}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline int2 make_int2(int x, int y) { return {x, y}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
@@ -210,6 +215,7 @@ struct __half {
 };
 struct alignas(4) __half2 { __half x, y; };
 inline __half __float2half(float v) { return __half(v); }
+inline __half2 __float2half2_rn(float v) { return {__half(v), __half(v)}; }
 inline __half __float2half_rn(float v) { return __half(v); }
 inline float __half2float(__half v) { return half_value(v.bits); }
 inline __half2 __floats2half2_rn(float a, float b) { return {__half(a), __half(b)}; }
@@ -221,6 +227,7 @@ template <typename T>
 inline T min(T a, T b) { return a < b ? a : b; }
 template <typename T>
 inline T max(T a, T b) { return a > b ? a : b; }
+inline float __log2f(float v) { return std::log2(v); }
 inline float __expf(float v) { return std::exp(v); }
 inline float __sinf(float v) { return std::sin(v); }
 inline float __cosf(float v) { return std::cos(v); }
@@ -234,6 +241,10 @@ inline int __float_as_int(float v) { return from_bits<int>(to_bits(v)); }
 inline float __int_as_float(int v) { return from_bits<float>(to_bits(v)); }
 template <typename T>
 inline T __ldg(const T* p) { return *p; }
+template <typename T>
+inline T __ldcs(const T* p) { return *p; }
+template <typename T>
+inline void __stcs(T* p, T v) { *p = v; }
 template <typename T>
 inline T atomicAdd(T* p, T v) { const T old = *p; *p = old + v; return old; }
 inline int atomicMax(int* p, int v) { const int old = *p; *p = max(old, v); return old; }

@@ -43,3 +43,9 @@ inline void reduce_add_half4(__half* p, __half2 low, __half2 high) {
     reduce_add_half2(p + 2, high);
 }
 inline void reduce_add_float(float* p, float v) { *p += v; }
+inline unsigned pack_halves_relu(float low, float high) {
+    return half_bits(low > 0.0f ? low : 0.0f) | unsigned(half_bits(high > 0.0f ? high : 0.0f)) << 16;
+}
+inline unsigned positive_halves(unsigned bits) {
+    return (half_value(uint16_t(bits)) > 0 ? 0xFFFFu : 0u) | (half_value(uint16_t(bits >> 16)) > 0 ? 0xFFFF0000u : 0u);
+}

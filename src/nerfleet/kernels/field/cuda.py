@@ -20,6 +20,7 @@ BACKWARD = Path(__file__).with_name("field_backward.cu")
 WIDTHS = (32, 64, 128)
 BLOCK = 128
 BLOCKS_A_MULTIPROCESSOR = 4
+DENSITY_BLOCKS_A_MULTIPROCESSOR = 8
 SHARED_LIMIT = {"sm_75": 65536, "sm_80": 166912, "sm_87": 166912, "sm_90": 232448, "sm_100": 232448, "sm_103": 232448}
 """Dynamic shared memory that a block may use, in bytes."""
 OTHER_SHARED_LIMIT = 101376
@@ -50,7 +51,7 @@ class Sizes:
         return 2 * 32 * (self._input + 16 + 8)
 
     def backward_bytes(self, n_warps: int) -> int:
-        a_row = (self._input + 8) + 3 * (self.hidden + 8) + (32 + 8) + (16 + 8)
+        a_row = 2 * (max(self._input, self.hidden) + 8) + 2 * (self.hidden + 8) + (32 + 8) + (16 + 8)
         return self.weight_bytes + 2 * 16 * n_warps * a_row
 
     def backward_warps(self, target: str) -> int:
@@ -119,7 +120,8 @@ def field_density(
     program = Program(FORWARD, field_defines(n_features, levels, interpolation, sizes))
     shared = sizes.density_weight_bytes + BLOCK // 32 * sizes.tile_bytes
     arguments = (positions.contiguous(), table, mlp, pack_grid(scales, levels), n, raw)
-    program.launch("field_density", (n_blocks(n, device),), BLOCK, *arguments, device=device, shared_bytes=shared)
+    blocks = min(-(-n // BLOCK), DENSITY_BLOCKS_A_MULTIPROCESSOR * launch.n_multiprocessors(device))
+    program.launch("field_density", (blocks,), BLOCK, *arguments, device=device, shared_bytes=shared)
     return raw
 
 

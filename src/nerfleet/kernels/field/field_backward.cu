@@ -4,15 +4,16 @@
 //   mlp            [N_MLP_PARAMS] f16             d_rgb [capacity, 3] f32        d_raw [capacity] f32
 //   count          [1] i32, valid samples         grad_mlp [N_MLP_PARAMS] f32, added to
 //   grad_features  [capacity, N_FEATURES] f16, written
-// Shared memory: the weights, and for each sample of the block every layer's input; an input is overwritten by its own
-// gradient once the weight gradient above it is done.
+// Shared memory: the weights, and for each sample of the block every layer's input. A buffer whose content is no longer needed
+// takes the next gradient, so that one barrier a layer is enough.
 #include "field.cuh"
 
 constexpr int WARPS = NF_BACKWARD_WARPS;
 constexpr int ROWS = 16 * WARPS;
 constexpr int STRIDE_OUTPUT = matrix_stride(OUTPUT);
-constexpr int AT_FEATURES = WEIGHT_HALVES, AT_H1 = AT_FEATURES + ROWS * STRIDE_FEATURES, AT_COLOUR = AT_H1 + ROWS * STRIDE_HIDDEN;
-constexpr int AT_H2 = AT_COLOUR + ROWS * STRIDE_COLOUR, AT_H3 = AT_H2 + ROWS * STRIDE_HIDDEN, AT_OUTPUT = AT_H3 + ROWS * STRIDE_HIDDEN;
+constexpr int STRIDE_SPARE = STRIDE_HIDDEN > STRIDE_FEATURES ? STRIDE_HIDDEN : STRIDE_FEATURES;  // features or a hidden gradient
+constexpr int AT_SPARE = WEIGHT_HALVES, AT_H1 = AT_SPARE + ROWS * STRIDE_SPARE, AT_COLOUR = AT_H1 + ROWS * STRIDE_HIDDEN;
+constexpr int AT_H2 = AT_COLOUR + ROWS * STRIDE_COLOUR, AT_H3 = AT_H2 + ROWS * STRIDE_SPARE, AT_OUTPUT = AT_H3 + ROWS * STRIDE_HIDDEN;
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
@@ -66,43 +67,47 @@ struct WeightGradient {
     }
 };
 
-// Gradient of a rectified layer's output -> operand, zero where the layer's output (own rows in shared memory) is zero.
-__device__ __forceinline__ void mask_by_output(const Sums<1, 2 * HIDDEN_TILES>& sums, __half* rows, Operand<1, HIDDEN_TILES>& out) {
-    to_operand<1, HIDDEN_TILES, false>(sums, out);
+// Gradient of a rectified layer's output, a W with W of 16 K rows, zero where that output (own rows in shared memory) is zero.
+template <int K>
+__device__ __forceinline__ void hidden_gradient(const Operand<1, K>& a, const __half* matrix, int stride, __half* outputs, Operand<1, HIDDEN_TILES>& out) {
 #pragma unroll
-    for (int k = 0; k < HIDDEN_TILES; ++k) {
+    for (int h = 0; h < HIDDEN_TILES; ++h) {
+        Sums<1, 2> sums;
+        multiply_transposed<1, K, 2>(a, matrix + 16 * h, stride, sums);
+        Operand<1, 1> tile;
+        to_operand<1, 1, false>(sums, tile);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const unsigned active = *pair_of(rows, STRIDE_HIDDEN, 2 * k + i / 2, i & 1);
-            out[0][k][i] &= (active & 0xFFFFu ? 0xFFFFu : 0u) | (active >> 16 ? 0xFFFF0000u : 0u);
+        for (int i = 0; i < 4; ++i) out[0][h][i] = tile[0][0][i] & positive_halves(*pair_of(outputs, STRIDE_HIDDEN, 2 * h + i / 2, i & 1));
+    }
+}
+
+// Own 16 rows of features into shared memory, with zeros in padding and past the last sample.
+__device__ __forceinline__ void load_features(const __half* features, int first, int n, __half* rows) {
+    const int lane = lane_index();
+    if constexpr (N_FEATURES % 8 == 0) {
+        constexpr int CHUNKS = INPUT_TILED / 8;
+#pragma unroll
+        for (int i = lane; i < 16 * CHUNKS; i += 32) {
+            const int row = i / CHUNKS, column = i % CHUNKS * 8;
+            const bool exists = first + row < n && column < N_FEATURES;
+            const uint4 v = exists ? __ldg(reinterpret_cast<const uint4*>(features + static_cast<size_t>(first + row) * N_FEATURES + column)) : make_uint4(0, 0, 0, 0);
+            *reinterpret_cast<uint4*>(rows + row * STRIDE_FEATURES + column) = v;
+        }
+    } else {
+        for (int i = lane; i < 16 * INPUT_TILED; i += 32) {
+            const int row = i / INPUT_TILED, column = i % INPUT_TILED;
+            const bool exists = first + row < n && column < N_FEATURES;
+            rows[row * STRIDE_FEATURES + column] = exists ? features[static_cast<size_t>(first + row) * N_FEATURES + column] : __float2half(0.0f);
         }
     }
 }
 
-// Own 16 rows of features, and the harmonics of their rays, into shared memory; zeros past the last sample.
-__device__ __forceinline__ void load_samples(const __half* features, const int* ray_indices, const float* directions, int first, int n,
-                                             __half* feature_rows, __half* colour_rows) {
+// Harmonics of the rays of own 16 samples, the second half of the colour network's input.
+__device__ __forceinline__ void load_harmonics(const int* ray_indices, const float* directions, int first, int n, __half* rows) {
     const int lane = lane_index();
-    if constexpr (N_FEATURES % 8 == 0) {
-        constexpr int CHUNKS = N_FEATURES / 8;
-#pragma unroll
-        for (int i = lane; i < 16 * CHUNKS; i += 32) {
-            const int row = i / CHUNKS, column = i % CHUNKS * 8;
-            const uint4 v = first + row < n ? __ldg(reinterpret_cast<const uint4*>(features + static_cast<size_t>(first + row) * N_FEATURES + column))
-                                            : make_uint4(0, 0, 0, 0);
-            *reinterpret_cast<uint4*>(feature_rows + row * STRIDE_FEATURES + column) = v;
-        }
-    } else {
-        for (int i = lane; i < 16 * N_FEATURES; i += 32) {
-            const int row = i / N_FEATURES, column = i % N_FEATURES;
-            feature_rows[row * STRIDE_FEATURES + column] =
-                first + row < n ? features[static_cast<size_t>(first + row) * N_FEATURES + column] : __float2half(0.0f);
-        }
-    }
-    if (lane < 16) {
-        const int ray = first + lane < n ? ray_indices[first + lane] : 0;
-        store_harmonics(load3(directions + 3 * static_cast<size_t>(ray)), colour_rows + lane * STRIDE_COLOUR + 16);
-    }
+    if (lane >= 16) return;
+    const int ray = first + lane < n ? ray_indices[first + lane] : 0;
+    store_harmonics(load3(directions + 3 * static_cast<size_t>(ray)), rows + lane * STRIDE_COLOUR + 16);
 }
 
 // Gradient of the colours before the logistic: columns 0..2 of the last layer's output.
@@ -149,14 +154,10 @@ field_backward(const __half* features, const int* ray_indices, const float* dire
                const int* count, int capacity, float* grad_mlp, __half* grad_features) {
     __half* shared = reinterpret_cast<__half*>(shared_memory);
     load_weights(mlp, shared);
-    for (int i = threadIdx.x; i < ROWS * (INPUT_TILED - N_FEATURES); i += blockDim.x) {
-        constexpr int PADDING = INPUT_TILED > N_FEATURES ? INPUT_TILED - N_FEATURES : 1;
-        shared[AT_FEATURES + i / PADDING * STRIDE_FEATURES + N_FEATURES + i % PADDING] = __float2half(0.0f);
-    }
     const int n = min(*count, capacity), own = static_cast<int>(threadIdx.x / 32) * 16;
-    __half *x0 = shared + AT_FEATURES, *h1 = shared + AT_H1, *x1 = shared + AT_COLOUR, *h2 = shared + AT_H2, *h3 = shared + AT_H3, *out = shared + AT_OUTPUT;
-    __half *own_h1 = h1 + own * STRIDE_HIDDEN, *own_h2 = h2 + own * STRIDE_HIDDEN, *own_h3 = h3 + own * STRIDE_HIDDEN;
-    __half *own_x0 = x0 + own * STRIDE_FEATURES, *own_x1 = x1 + own * STRIDE_COLOUR, *own_out = out + own * STRIDE_OUTPUT;
+    __half *spare = shared + AT_SPARE, *h1 = shared + AT_H1, *colour_input = shared + AT_COLOUR, *h2 = shared + AT_H2, *h3 = shared + AT_H3, *out = shared + AT_OUTPUT;
+    __half *own_spare = spare + own * STRIDE_HIDDEN, *own_h1 = h1 + own * STRIDE_HIDDEN, *own_h2 = h2 + own * STRIDE_HIDDEN, *own_h3 = h3 + own * STRIDE_HIDDEN;
+    __half *own_colour_input = colour_input + own * STRIDE_COLOUR, *own_out = out + own * STRIDE_OUTPUT;
     WeightGradient<HIDDEN_TILES, INPUT_TILED / 8> grad_d1;
     WeightGradient<1, HIDDEN / 8> grad_d2, grad_c3;
     WeightGradient<HIDDEN_TILES, COLOUR_INPUT / 8> grad_c1;
@@ -166,54 +167,50 @@ field_backward(const __half* features, const int* ray_indices, const float* dire
 
     for (int base = blockIdx.x * ROWS; base < n; base += gridDim.x * ROWS) {
         const int first = base + own;
-        load_samples(features, ray_indices, directions, first, n, own_x0, own_x1);
+        __half* own_features = spare + own * STRIDE_SPARE;
+        load_features(features, first, n, own_features);
+        load_harmonics(ray_indices, directions, first, n, own_colour_input);
         __syncwarp();
-        Sums<1, 2 * HIDDEN_TILES> sums;
-        Operand<1, HIDDEN_TILES> hidden;
+        Operand<1, HIDDEN_TILES> hidden, next;
         Operand<1, 1> output;
         {
             Operand<1, FEATURE_TILES> input;
-            load_operand<1, FEATURE_TILES>(own_x0, STRIDE_FEATURES, input);
-            multiply<1, FEATURE_TILES, 2 * HIDDEN_TILES>(input, shared + SHARED_D1, sums);
-            to_operand<1, HIDDEN_TILES, true>(sums, hidden);
+            load_operand<1, FEATURE_TILES>(own_features, STRIDE_FEATURES, input);
+            multiply_relu<1, FEATURE_TILES, HIDDEN_TILES>(input, shared + SHARED_D1, hidden);
             store_operand<HIDDEN_TILES>(hidden[0], own_h1, STRIDE_HIDDEN);
             Sums<1, 2> density;
             multiply<1, HIDDEN_TILES, 2>(hidden, shared + SHARED_D2, density);
             to_operand<1, 1, false>(density, output);
-            store_operand<1>(output[0], own_x1, STRIDE_COLOUR);
+            store_operand<1>(output[0], own_colour_input, STRIDE_COLOUR);
         }
-        __syncwarp();
         {
+            Operand<1, 1> harmonics;
+            load_operand<1, 1>(own_colour_input + 16, STRIDE_COLOUR, harmonics);
             Operand<1, 2> input;
-            load_operand<1, 2>(own_x1, STRIDE_COLOUR, input);
-            multiply<1, 2, 2 * HIDDEN_TILES>(input, shared + SHARED_C1, sums);
-            to_operand<1, HIDDEN_TILES, true>(sums, hidden);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) input[0][0][i] = output[0][0][i], input[0][1][i] = harmonics[0][0][i];
+            multiply_relu<1, 2, HIDDEN_TILES>(input, shared + SHARED_C1, hidden);
             store_operand<HIDDEN_TILES>(hidden[0], own_h2, STRIDE_HIDDEN);
-            multiply<1, HIDDEN_TILES, 2 * HIDDEN_TILES>(hidden, shared + SHARED_C2, sums);
-            to_operand<1, HIDDEN_TILES, true>(sums, hidden);
-            store_operand<HIDDEN_TILES>(hidden[0], own_h3, STRIDE_HIDDEN);
+            multiply_relu<1, HIDDEN_TILES, HIDDEN_TILES>(hidden, shared + SHARED_C2, next);
+            store_operand<HIDDEN_TILES>(next[0], own_h3, STRIDE_HIDDEN);
             Sums<1, 1> colour;
-            multiply<1, HIDDEN_TILES, 1>(hidden, shared + SHARED_C3, colour);
+            multiply<1, HIDDEN_TILES, 1>(next, shared + SHARED_C3, colour);
             output_gradient(colour, d_rgb, first, n, output);
             store_operand<1>(output[0], own_out, STRIDE_OUTPUT);
         }
-        __syncthreads();
+        __syncthreads();  // every layer's input and the last gradient are there
         grad_c3.add(out, STRIDE_OUTPUT, h3, STRIDE_HIDDEN);
-        multiply_transposed<1, 1, 2 * HIDDEN_TILES>(output, shared + SHARED_C3, STRIDE_HIDDEN, sums);
-        mask_by_output(sums, own_h3, hidden);
-        __syncthreads();
-        store_operand<HIDDEN_TILES>(hidden[0], own_h3, STRIDE_HIDDEN);
-        __syncthreads();
-        grad_c2.add(h3, STRIDE_HIDDEN, h2, STRIDE_HIDDEN);
-        multiply_transposed<1, HIDDEN_TILES, 2 * HIDDEN_TILES>(hidden, shared + SHARED_C2, STRIDE_HIDDEN, sums);
-        mask_by_output(sums, own_h2, hidden);
-        __syncthreads();
-        store_operand<HIDDEN_TILES>(hidden[0], own_h2, STRIDE_HIDDEN);
-        __syncthreads();
-        grad_c1.add(h2, STRIDE_HIDDEN, x1, STRIDE_COLOUR);
+        hidden_gradient<1>(output, shared + SHARED_C3, STRIDE_HIDDEN, own_h3, hidden);
+        store_operand<HIDDEN_TILES>(hidden[0], own_spare, STRIDE_HIDDEN);
+        __syncthreads();  // spare: gradient of h3; h3 and out are free
+        grad_c2.add(spare, STRIDE_HIDDEN, h2, STRIDE_HIDDEN);
+        hidden_gradient<HIDDEN_TILES>(hidden, shared + SHARED_C2, STRIDE_HIDDEN, own_h2, next);
+        store_operand<HIDDEN_TILES>(next[0], own_h3, STRIDE_HIDDEN);
+        __syncthreads();  // h3: gradient of h2; spare and h2 are free
+        grad_c1.add(h3, STRIDE_HIDDEN, colour_input, STRIDE_COLOUR);
         {
             Sums<1, 2> density;
-            multiply_transposed<1, HIDDEN_TILES, 2>(hidden, shared + SHARED_C1, STRIDE_COLOUR, density);
+            multiply_transposed<1, HIDDEN_TILES, 2>(next, shared + SHARED_C1, STRIDE_COLOUR, density);
             if ((threadIdx.x & 3) == 0) {
                 const int sample = first + (lane_index() >> 2);
                 if (sample < n) density[0][0][0] += d_raw[sample];
@@ -222,14 +219,12 @@ field_backward(const __half* features, const int* ray_indices, const float* dire
             to_operand<1, 1, false>(density, output);
             store_operand<1>(output[0], own_out, STRIDE_OUTPUT);
         }
-        __syncthreads();
+        hidden_gradient<1>(output, shared + SHARED_D2, STRIDE_HIDDEN, own_h1, hidden);
+        store_operand<HIDDEN_TILES>(hidden[0], own_spare, STRIDE_HIDDEN);
+        load_features(features, first, n, h2 + own * STRIDE_FEATURES);
+        __syncthreads();  // out: gradient of the density outputs; spare: of h1; h2: features
         grad_d2.add(out, STRIDE_OUTPUT, h1, STRIDE_HIDDEN);
-        multiply_transposed<1, 1, 2 * HIDDEN_TILES>(output, shared + SHARED_D2, STRIDE_HIDDEN, sums);
-        mask_by_output(sums, own_h1, hidden);
-        __syncthreads();
-        store_operand<HIDDEN_TILES>(hidden[0], own_h1, STRIDE_HIDDEN);
-        __syncthreads();
-        grad_d1.add(h1, STRIDE_HIDDEN, x0, STRIDE_FEATURES);
+        grad_d1.add(spare, STRIDE_HIDDEN, h2, STRIDE_FEATURES);
         {
             Sums<1, INPUT_TILED / 8> feature_sums;
             multiply_transposed<1, HIDDEN_TILES, INPUT_TILED / 8>(hidden, shared + SHARED_D1, STRIDE_FEATURES, feature_sums);

@@ -60,6 +60,13 @@ def require_half(what: str, tensor: Tensor) -> None:
         raise NerfleetError(what, "does not start at a multiple of 16 bytes", "pass a tensor of its own, not a slice")
 
 
+def levels_a_team(n_levels: int, n_features: int) -> int:
+    """Levels that eight lanes scatter together, as LEVELS in hash_grid.cu."""
+    if n_levels % 4 == 0 and n_features <= 4:
+        return 4
+    return 2 if n_levels % 2 == 0 else 1
+
+
 def hash_grid(positions: Tensor, table: Tensor, n_features: int, scales: Sequence[float], levels: Sequence[int], interpolation: int) -> Tensor:
     """[n, n_levels * n_features] float16."""
     require_half("table", table)
@@ -88,4 +95,4 @@ def hash_grid_backward(
     n = len(positions)
     teams = -(-n // RUN)
     arguments = (positions.contiguous(), grad_features, pack_grid(scales, levels), count, n, grad_table)
-    program.launch("hash_grid_backward", (-(-teams * 8 // BLOCK), len(scales)), BLOCK, *arguments, device=positions.device)
+    program.launch("hash_grid_backward", (-(-teams * 8 // BLOCK), len(scales) // levels_a_team(len(scales), n_features)), BLOCK, *arguments, device=positions.device)

@@ -19,6 +19,7 @@ hash_grid_forward(const float* positions, const __half* table, const Grid grid, 
     for (int f = 0; f < NF_FEATURES; ++f) out[f] = __float2half_rn(sum[f]);
 }
 
+// sum -> the entry's gradient, unless it rounds to zero.
 __device__ __forceinline__ void flush(__half* grad_table, unsigned entry, float (&sum)[NF_FEATURES]) {
     __half* p = grad_table + static_cast<size_t>(entry) * NF_FEATURES;
 #if NF_FEATURES == 1
@@ -30,53 +31,64 @@ __device__ __forceinline__ void flush(__half* grad_table, unsigned entry, float 
 #else
 #pragma unroll
     for (int f = 0; f < NF_FEATURES; f += 4) {
-        reduce_add_half4(p + f, __floats2half2_rn(sum[f], sum[f + 1]), __floats2half2_rn(sum[f + 2], sum[f + 3]));
+        const unsigned low = pack_halves(sum[f], sum[f + 1]), high = pack_halves(sum[f + 2], sum[f + 3]);
+        if (((low | high) & 0x7FFF7FFFu) != 0) reduce_add_half4(p + f, as_half2(low), as_half2(high));
     }
 #endif
 #pragma unroll
     for (int f = 0; f < NF_FEATURES; ++f) sum[f] = 0.0f;
 }
 
-__device__ __forceinline__ void load_gradient(const __half* p, float (&g)[NF_FEATURES]) {
-#if NF_FEATURES == 4
-    const uint2 v = __ldg(reinterpret_cast<const uint2*>(p));
-    const float2 low = unpack_halves(v.x), high = unpack_halves(v.y);
-    g[0] = low.x, g[1] = low.y, g[2] = high.x, g[3] = high.y;
-#else
+// Gradients of LEVELS neighbouring levels of a sample.
+constexpr int LEVELS = NF_LEVELS % 4 == 0 && NF_FEATURES <= 4 ? 4 : (NF_LEVELS % 2 == 0 ? 2 : 1);
+__device__ __forceinline__ void load_gradients(const __half* p, float (&g)[LEVELS][NF_FEATURES]) {
+    constexpr int N = LEVELS * NF_FEATURES;
+    float* flat = &g[0][0];
+    if constexpr (N % 8 == 0 && N_FEATURES % 8 == 0) {
 #pragma unroll
-    for (int f = 0; f < NF_FEATURES; ++f) g[f] = __half2float(p[f]);
-#endif
+        for (int i = 0; i < N; i += 8) {
+            const uint4 v = __ldg(reinterpret_cast<const uint4*>(p + i));
+            const float2 a = unpack_halves(v.x), b = unpack_halves(v.y), c = unpack_halves(v.z), d = unpack_halves(v.w);
+            flat[i] = a.x, flat[i + 1] = a.y, flat[i + 2] = b.x, flat[i + 3] = b.y;
+            flat[i + 4] = c.x, flat[i + 5] = c.y, flat[i + 6] = d.x, flat[i + 7] = d.y;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; ++i) flat[i] = __half2float(p[i]);
+    }
 }
 
-// Eight lanes, one for each corner of a cell, walk along RUN neighbouring samples of one level and add up in registers while
+// Eight lanes, one for each corner of a cell, walk along RUN neighbouring samples of a few levels and add up in registers while
 // the samples stay in one cell: neighbours on a ray share most coarse cells, and the two corners along x mostly share a sector.
 extern "C" __global__ void __launch_bounds__(256)
 hash_grid_backward(const float* positions, const __half* grad_features, const Grid grid, const int* count, int n, __half* grad_table) {
     const int n_valid = count ? min(*count, n) : n;
-    const int level_index = blockIdx.y;
-    const Level level = grid.level[level_index];
-    const bool dense = level_index < NF_DENSE_LEVELS;
-    const int corner = threadIdx.x & 7;
+    const int first_level = blockIdx.y * LEVELS, corner = threadIdx.x & 7;
     const int first = (blockIdx.x * (blockDim.x / 8) + threadIdx.x / 8) * RUN;
     if (first >= n_valid || (NF_INTERPOLATION == 2 && corner > 0)) return;
     const int end = min(first + RUN, n_valid);
-    const __half* gradient = grad_features + level_index * NF_FEATURES;
-    float sum[NF_FEATURES] = {};
-    unsigned x = 0, y = 0, z = 0;
-    bool pending = false;
-#pragma unroll 4
-    for (int i = first; i < end; ++i) {
-        float g[NF_FEATURES];
-        load_gradient(gradient + static_cast<size_t>(i) * N_FEATURES, g);
-        const Corners c = corners_of(load3(positions + 3 * static_cast<size_t>(i)), level.scale);
-        if (pending && (c.x != x || c.y != y || c.z != z)) {
-            flush(grad_table, entry_of(level, dense, x + (corner & 1), y + (corner >> 1 & 1), z + (corner >> 2)), sum);
-        }
-        x = c.x, y = c.y, z = c.z;
-        pending = true;
-        const float weight = corner_weight(c.fraction, corner);
+    const auto vertex = [&](int i, unsigned x, unsigned y, unsigned z) {
+        return entry_of(grid.level[first_level + i], first_level + i < NF_DENSE_LEVELS, x + (corner & 1), y + (corner >> 1 & 1), z + (corner >> 2));
+    };
+    const __half* gradient = grad_features + first_level * NF_FEATURES;
+    float sum[LEVELS][NF_FEATURES] = {};
+    unsigned x[LEVELS], y[LEVELS], z[LEVELS];
+    vec3 following = load3(positions + 3 * static_cast<size_t>(first));
+    for (int s = first; s < end; ++s) {
+        float g[LEVELS][NF_FEATURES];
+        load_gradients(gradient + static_cast<size_t>(s) * N_FEATURES, g);
+        const vec3 position = following;
+        following = load3(positions + 3 * static_cast<size_t>(min(s + 1, end - 1)));
 #pragma unroll
-        for (int f = 0; f < NF_FEATURES; ++f) sum[f] += weight * g[f];
+        for (int i = 0; i < LEVELS; ++i) {
+            const Corners c = corners_of(position, grid.level[first_level + i].scale);
+            if (s > first && (c.x != x[i] || c.y != y[i] || c.z != z[i])) flush(grad_table, vertex(i, x[i], y[i], z[i]), sum[i]);
+            x[i] = c.x, y[i] = c.y, z[i] = c.z;
+            const float weight = corner_weight(c.fraction, corner);
+#pragma unroll
+            for (int f = 0; f < NF_FEATURES; ++f) sum[i][f] += weight * g[i][f];
+        }
     }
-    flush(grad_table, entry_of(level, dense, x + (corner & 1), y + (corner >> 1 & 1), z + (corner >> 2)), sum);
+#pragma unroll
+    for (int i = 0; i < LEVELS; ++i) flush(grad_table, vertex(i, x[i], y[i], z[i]), sum[i]);
 }

@@ -75,10 +75,8 @@ __device__ __forceinline__ float own_output(const float (&low)[4], const float (
 __device__ __forceinline__ float density_forward(const __half* weights, const __half* tile, Operand<2, 1>& outputs) {
     Operand<2, FEATURE_TILES> features;
     load_operand<2, FEATURE_TILES>(tile, TILE_STRIDE, features);
-    Sums<2, 2 * HIDDEN_TILES> hidden_sums;
-    multiply<2, FEATURE_TILES, 2 * HIDDEN_TILES>(features, weights + SHARED_D1, hidden_sums);
     Operand<2, HIDDEN_TILES> hidden;
-    to_operand<2, HIDDEN_TILES, true>(hidden_sums, hidden);
+    multiply_relu<2, FEATURE_TILES, HIDDEN_TILES>(features, weights + SHARED_D1, hidden);
     Sums<2, 2> sums;
     multiply<2, HIDDEN_TILES, 2>(hidden, weights + SHARED_D2, sums);
     to_operand<2, 1, false>(sums, outputs);
@@ -95,16 +93,11 @@ __device__ __forceinline__ vec3 colour_forward(const __half* weights, const __ha
 #pragma unroll
         for (int i = 0; i < 4; ++i) input[m][0][i] = outputs[m][0][i], input[m][1][i] = harmonics[m][0][i];
     }
-    Operand<2, HIDDEN_TILES> hidden;
-    {
-        Sums<2, 2 * HIDDEN_TILES> sums;
-        multiply<2, 2, 2 * HIDDEN_TILES>(input, weights + SHARED_C1, sums);
-        to_operand<2, HIDDEN_TILES, true>(sums, hidden);
-        multiply<2, HIDDEN_TILES, 2 * HIDDEN_TILES>(hidden, weights + SHARED_C2, sums);
-        to_operand<2, HIDDEN_TILES, true>(sums, hidden);
-    }
+    Operand<2, HIDDEN_TILES> first, second;
+    multiply_relu<2, 2, HIDDEN_TILES>(input, weights + SHARED_C1, first);
+    multiply_relu<2, HIDDEN_TILES, HIDDEN_TILES>(first, weights + SHARED_C2, second);
     Sums<2, 1> sums;
-    multiply<2, HIDDEN_TILES, 1>(hidden, weights + SHARED_C3, sums);
+    multiply<2, HIDDEN_TILES, 1>(second, weights + SHARED_C3, sums);
     return {own_output(sums[0][0], sums[1][0], 0, 0), own_output(sums[0][0], sums[1][0], 0, 1), own_output(sums[0][0], sums[1][0], 1, 0)};
 }
 

@@ -2,17 +2,19 @@
 // One thread can look for the first of them; a group of K neighbouring lanes finds the next K together.
 #pragma once
 #include "occupancy.cuh"
+#include "stepping.cuh"
 
 constexpr unsigned ALL_LANES = 0xFFFFFFFFu;
 constexpr int MAX_SAMPLES = 1024;  // of a training ray
+constexpr int MAX_CASCADE = NF_CASCADES - 1;
 constexpr float SKIP_SLACK = 0.01f;  // in steps: rounding must not skip a sample just past an empty cell's border
 
 struct Scene {
     const unsigned long long* bits;
-    int max_cascade;
+    const unsigned* blocks;
     float half_edge, inverse_edge;  // of the box: a cube around 0.5
-    vec3 crop_low, crop_high;       // rendering only: points outside have no density
     Stepping stepping;
+    vec3 crop_low, crop_high;       // rendering only: points outside have no density
 };
 
 struct Ray {
@@ -25,16 +27,6 @@ struct Point {
     vec3 position;
 };
 
-__device__ __forceinline__ Scene make_scene(const void* bits, int n_cascades, float cone, int aabb_scale) {
-    Scene scene;
-    scene.bits = static_cast<const unsigned long long*>(bits);
-    scene.max_cascade = n_cascades - 1;
-    scene.half_edge = 0.5f * static_cast<float>(aabb_scale);
-    scene.inverse_edge = 1.0f / static_cast<float>(aabb_scale);
-    scene.stepping = make_stepping(cone);
-    return scene;
-}
-
 __device__ __forceinline__ Point point_at(const Scene& scene, const Ray& ray, int k) {
     const float n = ray.start + static_cast<float>(k);
     Point p;
@@ -44,53 +36,76 @@ __device__ __forceinline__ Point point_at(const Scene& scene, const Ray& ray, in
     return p;
 }
 
-__device__ __forceinline__ bool inside_box(const Scene& scene, vec3 p) {
-    return fmaxf(fabsf(p.x - 0.5f), fmaxf(fabsf(p.y - 0.5f), fabsf(p.z - 0.5f))) <= scene.half_edge;
-}
+__device__ __forceinline__ float reach_of(vec3 p) { return fmaxf(fabsf(p.x - 0.5f), fmaxf(fabsf(p.y - 0.5f), fabsf(p.z - 0.5f))); }
 
 __device__ __forceinline__ vec3 to_unit_cube(const Scene& scene, vec3 p) {
     return {__saturatef((p.x - 0.5f) * scene.inverse_edge + 0.5f), __saturatef((p.y - 0.5f) * scene.inverse_edge + 0.5f),
             __saturatef((p.z - 0.5f) * scene.inverse_edge + 0.5f)};
 }
 
-struct Step {
+struct Probe {
     bool inside, occupied;
-    int next;  // first k that can be occupied, if this one is not
+    float t;
+    vec3 position;
+    Cell cell;
 };
 
 // Looks at lattice point k. Training looks cells up in a cascade no finer than the step; rendering only by position.
 template <bool TRAINING>
-__device__ __forceinline__ Step look(const Scene& scene, const Ray& ray, int k) {
-    const Point p = point_at(scene, ray, k);
-    Step step{inside_box(scene, p.position), false, k + 1};
-    if (!step.inside) return step;
-    int cascade = cascade_of_position(p.position, scene.max_cascade);
-    if (TRAINING) cascade = max(cascade, cascade_of_step(p.dt, scene.max_cascade));
-    Cell cell = look_up(scene.bits, p.position, cascade);
-    if (!TRAINING) {
-        const bool cropped = p.position.x < scene.crop_low.x || p.position.y < scene.crop_low.y || p.position.z < scene.crop_low.z ||
-                             p.position.x > scene.crop_high.x || p.position.y > scene.crop_high.y || p.position.z > scene.crop_high.z;
-        step.occupied = cell.occupied && !cropped;
-        if (cell.occupied) return step;
-        while (cell.size == 4 && cascade < scene.max_cascade) {  // empty on the next cascade too? its cells are twice as wide
-            const Cell coarser = look_up(scene.bits, p.position, cascade + 1);
-            if (coarser.occupied) break;
-            cell = coarser;
-            ++cascade;
+__device__ __forceinline__ Probe look(const Scene& scene, const Ray& ray, int k) {
+    Probe probe;
+    probe.t = from_lattice(scene.stepping, ray.start + static_cast<float>(k));
+    probe.position = ray.origin + probe.t * ray.direction;
+    const float reach = reach_of(probe.position);
+    probe.inside = reach <= scene.half_edge;
+    probe.occupied = false;
+    if (!probe.inside) return probe;
+    int cascade = 0;
+    if (MAX_CASCADE > 0) {
+        cascade = max(ceil_log2(2.0f * reach), 0);
+        if (TRAINING) cascade = max(cascade, cascade_of_step(step_at(scene.stepping, probe.t)));
+        cascade = min(cascade, MAX_CASCADE);
+    }
+    probe.cell = look_up(scene.bits, probe.position, cascade);
+    probe.occupied = is_occupied(probe.cell);
+    if (!TRAINING && probe.occupied) {
+        const vec3 p = probe.position;
+        probe.occupied = p.x >= scene.crop_low.x && p.y >= scene.crop_low.y && p.z >= scene.crop_low.z && p.x <= scene.crop_high.x &&
+                         p.y <= scene.crop_high.y && p.z <= scene.crop_high.z;
+    }
+    return probe;
+}
+
+// The first k after a point without density that can be occupied: past the largest empty block around the point. Blocks that
+// are empty on a coarse cascade are empty on all finer ones, whose occupied cells it includes.
+template <bool TRAINING>
+__device__ __forceinline__ int skip(const Scene& scene, const Ray& ray, int k, const Probe& probe) {
+    Cell cell = probe.cell;
+    if (is_occupied(cell)) return k + 1;  // cropped
+    unsigned size = (cell.word >> (cell.code & 56) & 255) == 0 ? 2 : 1;
+    if (cell.word == 0) {
+        size = 4;
+        if (block_is_empty(scene.blocks, cell.cascade, cell.code)) {
+            size = BLOCK_CELLS;
+            while (cell.cascade < MAX_CASCADE) {
+                constexpr unsigned QUARTER = CELLS / 4;
+                const unsigned x = cell.x / 2 + QUARTER, y = cell.y / 2 + QUARTER, z = cell.z / 2 + QUARTER, code = morton(x, y, z);
+                if (!block_is_empty(scene.blocks, cell.cascade + 1, code)) break;
+                cell.x = x, cell.y = y, cell.z = z, cell.code = code;
+                ++cell.cascade;
+            }
         }
-    } else {
-        step.occupied = cell.occupied;
-        if (cell.occupied) return step;
     }
-    float exit = block_exit(cell, p.position, ray.direction, p.t);
-    if (TRAINING && scene.stepping.cone > 0.0f && cascade < scene.max_cascade) {
+    float exit = exit_of(cell, size, probe.position, ray.direction, probe.t);
+#if NF_CONE
+    if (TRAINING && cell.cascade < MAX_CASCADE) {
         // From here on the step asks for a coarser cascade, which may be occupied where this one is empty.
-        const float limit = 0.999f * exp2_int(cascade - 8) / scene.stepping.cone;
-        if (p.t < limit) exit = fminf(exit, limit);
+        const float limit = __fdividef(0.999f * exp2_int(cell.cascade - 8), scene.stepping.cone);
+        if (probe.t < limit) exit = fminf(exit, limit);
     }
+#endif
     const float ahead = fminf(to_lattice(scene.stepping, exit) - ray.start - SKIP_SLACK, 1e9f);
-    step.next = max(k + 1, static_cast<int>(ceilf(ahead)));
-    return step;
+    return max(k + 1, static_cast<int>(ceilf(ahead)));
 }
 
 // First occupied k of a ray, or -1; one thread a ray.
@@ -98,10 +113,24 @@ template <bool TRAINING>
 __device__ __forceinline__ int first_sample(const Scene& scene, const Ray& ray) {
     int k = 0;
     while (true) {
-        const Step step = look<TRAINING>(scene, ray, k);
-        if (!step.inside) return -1;
-        if (step.occupied) return k;
-        k = step.next;
+        const Probe probe = look<TRAINING>(scene, ray, k);
+        if (!probe.inside) return -1;
+        if (probe.occupied) return k;
+        k = skip<TRAINING>(scene, ray, k, probe);
+    }
+}
+
+// One bit for each block of 16^3 cells: whether one of them is occupied. A warp reads the 512 bytes of a block.
+__device__ __forceinline__ void summarize_blocks(const unsigned long long* bits, unsigned* blocks) {
+    const unsigned warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x & 31;
+    const bool any = (bits[warp * 64 + lane] | bits[warp * 64 + 32 + lane]) != 0;
+    const bool occupied = __any_sync(ALL_LANES, any);
+    __shared__ unsigned flags[32];
+    if (lane == 0) flags[threadIdx.x / 32] = occupied;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        const unsigned word = __ballot_sync(ALL_LANES, flags[threadIdx.x] != 0);
+        if (threadIdx.x == 0) blocks[blockIdx.x] = word;
     }
 }
 
@@ -128,26 +157,31 @@ struct Group {
 
 // Finds up to `want` (at most the group's width) samples from ray k on and gives the i-th to the lane of rank i.
 // k moves on; `ended` is set when the ray has left the box. All lanes of the warp call it together; a group whose ray is
-// `ended` on entry takes no part. Stops early when some group has samples and others find none for a while.
+// `ended` on entry takes no part. Stops after `patience` tries if some group has samples.
 // scratch: 32 ints a warp. Returns the number found.
 template <bool TRAINING>
-__device__ __forceinline__ int find_samples(const Scene& scene, const Ray& ray, const Group& group, int want, int* scratch, int& k, bool& ended, int& own_k) {
-    constexpr int PATIENCE = 6;
+__device__ __forceinline__ int find_samples(const Scene& scene, const Ray& ray, const Group& group, int want, int patience, int* scratch, int& k, bool& ended,
+                                            int& own_k) {
     int found = 0;
     for (int tries = 0;; ++tries) {
         const bool searching = !ended && found < want;
         if (!__any_sync(ALL_LANES, searching)) break;
-        if (tries >= PATIENCE && __any_sync(ALL_LANES, found > 0)) break;
-        Step step{true, false, 0};
-        if (searching) step = look<TRAINING>(scene, ray, k + group.rank);
-        const unsigned outside = group.ballot(!step.inside);
-        unsigned occupied = group.ballot(step.occupied);
+        if (tries >= patience && __any_sync(ALL_LANES, found > 0)) break;
+        bool inside = true, filled = false;
+        int next = k + group.width;
+        if (searching) {
+            const Probe probe = look<TRAINING>(scene, ray, k + group.rank);
+            inside = probe.inside, filled = probe.occupied;
+            if (group.rank == group.width - 1 && inside && !filled) next = skip<TRAINING>(scene, ray, k + group.rank, probe);
+        }
+        const unsigned outside = group.ballot(!inside);
+        unsigned occupied = group.ballot(filled);
         if (outside) occupied &= (outside & (0u - outside)) - 1;  // nothing counts from the first lane outside on
         const int rank = __popc(occupied & group.below()), room = want - found, n_new = __popc(occupied);
         const bool mine = occupied >> group.rank & 1;
         if (mine && rank < room) scratch[group.shift + found + rank] = k + group.rank;
         const unsigned left_over = group.ballot(mine && rank == room);
-        const int next = group.from(step.next, group.width - 1);
+        next = group.from(next, group.width - 1);
         if (searching) {
             if (left_over) {
                 k += __ffs(left_over) - 1;

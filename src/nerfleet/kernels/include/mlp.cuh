@@ -73,8 +73,25 @@ __device__ __forceinline__ void to_operand(const Sums<M, 2 * K>& c, Operand<M, K
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const float* pair = &c[m][2 * k + i / 2][2 * (i & 1)];
-                a[m][k][i] = RELU ? pack_halves(fmaxf(pair[0], 0.0f), fmaxf(pair[1], 0.0f)) : pack_halves(pair[0], pair[1]);
+                a[m][k][i] = RELU ? pack_halves_relu(pair[0], pair[1]) : pack_halves(pair[0], pair[1]);
             }
+        }
+    }
+}
+
+// out = max(0, a W^T), W of 16 H rows: a pair of column tiles at a time, so that few accumulators are alive.
+template <int M, int K, int H>
+__device__ __forceinline__ void multiply_relu(const Operand<M, K>& a, const __half* matrix, Operand<M, H>& out) {
+#pragma unroll
+    for (int h = 0; h < H; ++h) {
+        Sums<M, 2> sums;
+        multiply<M, K, 2>(a, matrix + h * 16 * matrix_stride(16 * K), sums);
+        Operand<M, 1> tile;
+        to_operand<M, 1, true>(sums, tile);
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) out[m][h][i] = tile[m][0][i];
         }
     }
 }

@@ -40,22 +40,44 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&r)[4], const
                  : "memory");
 }
 
+// Reductions clobber no memory that their kernels read: loads may pass them.
 // address[0..3] += value, four halves, 8-byte aligned; nothing is returned. One reduction on sm_90 and later, two before.
 __device__ __forceinline__ void reduce_add_half4(__half* address, __half2 low, __half2 high) {
     const unsigned a = *reinterpret_cast<const unsigned*>(&low), b = *reinterpret_cast<const unsigned*>(&high);
 #if __CUDA_ARCH__ >= 900
-    asm volatile("red.global.add.noftz.v2.f16x2 [%0], {%1,%2};" ::"l"(address), "r"(a), "r"(b) : "memory");
+    asm volatile("red.global.add.noftz.v2.f16x2 [%0], {%1,%2};" ::"l"(address), "r"(a), "r"(b));
 #else
-    asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(address), "r"(a) : "memory");
-    asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(address + 2), "r"(b) : "memory");
+    asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(address), "r"(a));
+    asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(address + 2), "r"(b));
 #endif
 }
 
 __device__ __forceinline__ void reduce_add_half2(__half* address, __half2 value) {
     const unsigned a = *reinterpret_cast<const unsigned*>(&value);
-    asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(address), "r"(a) : "memory");
+    asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(address), "r"(a));
 }
 
 __device__ __forceinline__ void reduce_add_float(float* address, float value) {
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(address), "f"(value) : "memory");
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(address), "f"(value));
+}
+
+// The bits of two floats, negative ones replaced by zero, rounded to halves.
+__device__ __forceinline__ unsigned pack_halves_relu(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+    unsigned bits;
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
+#else
+    const __half2 h = __floats2half2_rn(fmaxf(low, 0.0f), fmaxf(high, 0.0f));
+    return *reinterpret_cast<const unsigned*>(&h);
+#endif
+}
+
+// All ones in each half that is above zero.
+__device__ __forceinline__ unsigned positive_halves(unsigned bits) {
+#if __CUDA_ARCH__ >= 800
+    return __hgt2_mask(*reinterpret_cast<const __half2*>(&bits), __float2half2_rn(0.0f));
+#else
+    return (bits & 0xFFFFu ? 0xFFFFu : 0u) | (bits >> 16 ? 0xFFFF0000u : 0u);  // none is negative: they come from a rectifier
+#endif
 }

@@ -4,6 +4,7 @@
 //   sums [gridDim of occupancy_decay] f32 scratch
 #include "occupancy.cuh"
 #include "philox.cuh"
+#include "stepping.cuh"
 
 constexpr unsigned STREAM_OCCUPANCY = 2;
 constexpr int STATE_STEP = 0, HYPER_MEAN_DENSITY = 3, MAX_TRIES = 10;

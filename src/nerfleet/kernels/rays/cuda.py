@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from nerfleet.kernels.march.cuda import march_defines, pack_stepping
 from nerfleet.kernels.rtc.launch import Program
 
 SOURCE = Path(__file__).with_name("rays.cu")
@@ -22,5 +23,5 @@ def sample_rays(
     key = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
     counts = (len(pixels), len(pixel_offsets) - 1)
     written = (origins, directions, starts, targets, backgrounds)
-    arguments = (pixels, pixel_offsets, cameras, state, *counts, *key, cone_angle, aabb_scale, background, int(srgb_blend), *written)
-    Program(SOURCE).launch("sample_rays", (-(-len(starts) // BLOCK),), BLOCK, *arguments, device=pixels.device)
+    arguments = (pixels, pixel_offsets, cameras, state, *counts, *key, pack_stepping(cone_angle), 0.5 * aabb_scale, background, int(srgb_blend), *written)
+    Program(SOURCE, march_defines(1, cone_angle)).launch("sample_rays", (-(-len(starts) // BLOCK),), BLOCK, *arguments, device=pixels.device)

@@ -43,7 +43,7 @@ __device__ __forceinline__ vec3 blend(uchar4 rgba, vec3 background, bool in_srgb
 
 extern "C" __global__ void __launch_bounds__(128)
 sample_rays(const uchar4* pixels, const long long* pixel_offsets, const Cameras cameras, const long long* state, long long n_pixels, int n_views,
-            unsigned key_low, unsigned key_high, float cone, int aabb_scale, int background_kind, int srgb_blend, float* origins, float* directions,
+            unsigned key_low, unsigned key_high, const Stepping stepping, float half_edge, int background_kind, int srgb_blend, float* origins, float* directions,
             float* starts, float* targets, float* backgrounds) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const int n_rays = static_cast<int>(state[STATE_RAYS]);
@@ -62,7 +62,7 @@ sample_rays(const uchar4* pixels, const long long* pixel_offsets, const Cameras 
     const vec3 origin = translation(pose);
 
     float near, far;
-    box_interval(origin, direction, 0.5f * static_cast<float>(aabb_scale), near, far);
+    box_interval(origin, direction, half_edge, near, far);
     const uchar4 rgba = pixels[pixel];
     const bool masked = rgba.x == 255 && rgba.y == 0 && rgba.z == 255 && rgba.w == 0;
     vec3 background;
@@ -75,7 +75,7 @@ sample_rays(const uchar4* pixels, const long long* pixel_offsets, const Cameras 
     }
     store3(origins + 3 * i, origin);
     store3(directions + 3 * i, direction);
-    starts[i] = far <= near || masked ? NO_RAY : to_lattice(make_stepping(cone), near) + uniform(words.y);
+    starts[i] = far <= near || masked ? NO_RAY : to_lattice(stepping, near) + uniform(words.y);
     store3(targets + 3 * i, blend(rgba, background, srgb_blend != 0));
     store3(backgrounds + 3 * i, background);
 }

@@ -1,19 +1,19 @@
 // Rendering: the same as training without its limits; nothing is stored but the pixels.
-//   origins, directions [n, 3] f32, starts [n] f32 (negative: no ray), box [2, 3] f32 crop
+//   origins, directions [n, 3] f32, starts [n] f32 (negative: no ray)
+//   scene   bits, box, lattice and crop box (march/cuda.py)
 //   queue   [n, 2] i32 scratch; counters [2] i32 scratch, zero at the start: rays in the queue, its head
 //   rgb [n, 3] premultiplied, alpha [n], depth [n] f32 (docs of nerfleet::render_rays)
 #include "trace.cuh"
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
+extern "C" __global__ void __launch_bounds__(1024) render_blocks(const unsigned long long* bits, unsigned* blocks) { summarize_blocks(bits, blocks); }
+
 extern "C" __global__ void __launch_bounds__(128)
-render_first_samples(const float* origins, const float* directions, const float* starts, const float* box, int n, const void* bits, int n_cascades,
-                     float cone, int aabb_scale, int* queue, int* counters, float* rgb, float* alpha, float* depth) {
+render_first_samples(const float* origins, const float* directions, const float* starts, int n, const Scene scene, int* queue, int* counters, float* rgb, float* alpha, float* depth) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     int k = -1;
     if (i < n && starts[i] >= 0.0f) {
-        Scene scene = make_scene(bits, n_cascades, cone, aabb_scale);
-        scene.crop_low = load3(box), scene.crop_high = load3(box + 3);
         k = first_sample<false>(scene, Ray{load3(origins + 3 * i), load3(directions + 3 * i), starts[i]});
     }
     const unsigned hits = __ballot_sync(ALL_LANES, k >= 0);
@@ -30,8 +30,7 @@ render_first_samples(const float* origins, const float* directions, const float*
 }
 
 extern "C" __global__ void __launch_bounds__(128, 4)
-render_rays(const float* origins, const float* directions, const float* starts, const float* box, const void* bits, int n_cascades, float cone,
-            int aabb_scale, const __half* table, const __half* mlp, const Grid grid, float min_transmittance, int lanes, const int* queue,
+render_rays(const float* origins, const float* directions, const float* starts, const Scene scene, const __half* table, const __half* mlp, const Grid grid, float min_transmittance, int lanes, int patience, const int* queue,
             int* counters, float* rgb, float* alpha, float* depth) {
     __half* weights = reinterpret_cast<__half*>(shared_memory);
     __half* tile = warp_tile(shared_memory);
@@ -40,8 +39,6 @@ render_rays(const float* origins, const float* directions, const float* starts, 
     clear_padding(tile + lane_index() * TILE_STRIDE);
     __syncthreads();
 
-    Scene scene = make_scene(bits, n_cascades, cone, aabb_scale);
-    scene.crop_low = load3(box), scene.crop_high = load3(box + 3);
     const int n_queue = counters[0];
     const Group group(lanes);
     Ray ray{};
@@ -58,7 +55,7 @@ render_rays(const float* origins, const float* directions, const float* starts, 
         }
         if (!__any_sync(ALL_LANES, index >= 0)) break;
         int own_k;
-        const int found = find_samples<false>(scene, ray, group, group.width, scratch, k, ended, own_k);
+        const int found = find_samples<false>(scene, ray, group, group.width, patience, scratch, k, ended, own_k);
         if (__any_sync(ALL_LANES, found > 0)) {
             const bool valid = group.rank < found;
             const Point point = point_at(scene, ray, valid ? own_k : k);

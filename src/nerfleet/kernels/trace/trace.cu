@@ -1,8 +1,8 @@
 // Training: march, evaluate the field and composite, with early stop; two kernels.
 //   origins, directions [N, 3] f32, starts [N] f32 (negative: no ray), state [4] i64 (STATE_RAYS: rays of this step)
-//   bits            [n_cascades * 128^3 / 64] u64
+//   scene           bits, box and lattice (march/cuda.py)
 //   queue           [N, 2] i32 scratch: (ray, first k) of each ray that has samples, in any order
-//   lanes           that share a ray (4, 8, 16 or 32), or 0: as suits the batch
+//   lanes           that share a ray (4, 8, 16 or 32), or 0: as suits the batch; patience: tries before some wait no longer
 //   counters        [8] i32, zero at the start: kept, evaluated, hit (length of the queue), non-finite, head of the queue
 //   rgb [N, 3], transmittance [N] f32: written for every ray; transmittance 0: cut, 1: no samples
 //   sample_*        [capacity, ...] the kept samples (docs of nerfleet::trace)
@@ -13,15 +13,16 @@ extern __shared__ __align__(16) unsigned char shared_memory[];
 constexpr int STATE_RAYS = 1;
 enum Counter { KEPT, EVALUATED, HIT, NONFINITE, QUEUE };
 
+// A block of 1,024 threads makes one word of the block field: 32 blocks of 16^3 cells.
+extern "C" __global__ void __launch_bounds__(1024) trace_blocks(const unsigned long long* bits, unsigned* blocks) { summarize_blocks(bits, blocks); }
+
 // One thread a ray: the first sample; rays that have one join the queue.
 extern "C" __global__ void __launch_bounds__(128)
-trace_first_samples(const float* origins, const float* directions, const float* starts, const long long* state, const void* bits, int n_cascades,
-                    float cone, int aabb_scale, int* queue, int* counters, float* rgb, float* transmittance) {
+trace_first_samples(const float* origins, const float* directions, const float* starts, const long long* state, const Scene scene, int* queue, int* counters, float* rgb, float* transmittance) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const bool exists = i < static_cast<int>(state[STATE_RAYS]);
     int k = -1;
     if (exists && starts[i] >= 0.0f) {
-        const Scene scene = make_scene(bits, n_cascades, cone, aabb_scale);
         k = first_sample<true>(scene, Ray{load3(origins + 3 * i), load3(directions + 3 * i), starts[i]});
     }
     const unsigned hits = __ballot_sync(ALL_LANES, k >= 0);
@@ -84,8 +85,8 @@ __device__ __forceinline__ int lanes_a_ray(int capacity, int n_hit) {
 }
 
 extern "C" __global__ void __launch_bounds__(128, 4)
-trace_rays(const float* origins, const float* directions, const float* starts, const void* bits, int n_cascades, float cone, int aabb_scale,
-           const __half* table, const __half* mlp, const Grid grid, float min_transmittance, int lanes, const int* queue, int* counters, int capacity,
+trace_rays(const float* origins, const float* directions, const float* starts, const Scene scene,
+           const __half* table, const __half* mlp, const Grid grid, float min_transmittance, int lanes, int patience, const int* queue, int* counters, int capacity,
            float* rgb, float* transmittance, const Sinks sinks) {
     __half* weights = reinterpret_cast<__half*>(shared_memory);
     __half* tile = warp_tile(shared_memory);
@@ -94,7 +95,6 @@ trace_rays(const float* origins, const float* directions, const float* starts, c
     clear_padding(tile + lane_index() * TILE_STRIDE);
     __syncthreads();
 
-    const Scene scene = make_scene(bits, n_cascades, cone, aabb_scale);
     const int n_queue = counters[HIT];
     const Group group(lanes > 0 ? lanes : lanes_a_ray(capacity, n_queue));
     Ray ray{};
@@ -111,7 +111,7 @@ trace_rays(const float* origins, const float* directions, const float* starts, c
         }
         if (!__any_sync(ALL_LANES, index >= 0)) break;
         int own_k;
-        const int found = find_samples<true>(scene, ray, group, min(group.width, MAX_SAMPLES - n_samples), scratch, k, ended, own_k);
+        const int found = find_samples<true>(scene, ray, group, min(group.width, MAX_SAMPLES - n_samples), patience, scratch, k, ended, own_k);
         n_samples += found;
         ended = ended || n_samples >= MAX_SAMPLES;
         if (__any_sync(ALL_LANES, found > 0)) {
