@@ -16,6 +16,7 @@ from typing import Any
 
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 
 from nerfleet.errors import NerfleetError
 
@@ -45,9 +46,8 @@ class CheckpointStore:
             target.mkdir(parents=True)
         except OSError as error:
             raise NerfleetError(str(self.folder), error.strerror or "cannot be written", "choose another --out") from None
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            written = dcp.async_save(dict(tensors), checkpoint_id=str(target))
+        _one_process_is_fine()
+        written = dcp.async_save(dict(tensors), checkpoint_id=str(target))
         assert isinstance(written, Future)
         self._pending = _then(written, lambda: self._complete(target, progress))
 
@@ -55,8 +55,10 @@ class CheckpointStore:
         temporary = target / (MARKER + ".part")
         temporary.write_text(json.dumps(progress))
         os.replace(temporary, target / MARKER)
-        for old in self.complete()[:-KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
+        kept = self.complete()[-KEPT:]
+        for folder in self.folder.glob("step_*"):  # older ones, and what an interruption left half-written
+            if folder not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def wait(self) -> None:
         """Until the running save is complete; raises what went wrong in it."""
@@ -64,32 +66,58 @@ class CheckpointStore:
         if pending is not None:
             try:
                 pending.result()
-            except OSError as error:
-                raise NerfleetError(str(self.folder), error.strerror or "cannot be written", "free space, then run again") from None
+            except (Exception, CheckpointException) as error:
+                raise NerfleetError(str(self.folder), f"cannot be written ({_reason(error)})", "free space, then run the same command again") from None
 
     def complete(self) -> list[Path]:
         """Folders of complete checkpoints, oldest first."""
         return sorted(marker.parent for marker in self.folder.glob(f"step_*/{MARKER}"))
 
     def latest(self) -> tuple[Path, dict[str, Any]] | None:
-        """The newest complete checkpoint and its marker's values."""
-        for folder in reversed(self.complete()):
-            try:
-                progress = json.loads((folder / MARKER).read_text())
-            except (OSError, ValueError):
-                continue
-            if isinstance(progress, dict) and "step" in progress:
-                return folder, progress
-        return None
+        """The newest complete checkpoint and its marker's values.
+
+        Raises:
+            NerfleetError: its marker is damaged.
+        """
+        folders = self.complete()
+        if not folders:
+            return None
+        try:
+            progress = json.loads((folders[-1] / MARKER).read_text())
+            if not isinstance(progress, dict) or not isinstance(progress["step"], int):
+                raise ValueError("it names no step")
+        except (OSError, ValueError, KeyError) as error:
+            raise _unreadable(folders[-1], f"{MARKER}: {error}") from None
+        return folders[-1], progress
 
     def load(self, folder: Path, tensors: dict[str, Tensor]) -> None:
         """Read a complete checkpoint into ``tensors``, in place."""
+        _one_process_is_fine()
         try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-                dcp.load(dict(tensors), checkpoint_id=str(folder))
-        except Exception as error:
-            raise NerfleetError(str(folder), f"cannot be read ({error})".splitlines()[0], "delete this folder to use the one before it") from None
+            dcp.load(dict(tensors), checkpoint_id=str(folder))
+        except (Exception, CheckpointException) as error:
+            raise _unreadable(folder, _reason(error)) from None
+
+
+def _unreadable(folder: Path, why: str) -> NerfleetError:
+    return NerfleetError(str(folder), f"cannot be read ({why})", "delete this folder to use the checkpoint before it")
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, in a line: the operating system's words if it was its refusal."""
+    if isinstance(error, CheckpointException):
+        error = next(iter(error.failures.values()))[0]
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return " ".join((str(error) or type(error).__name__).split())
+
+
+def _one_process_is_fine() -> None:
+    """torch warns of a save without other processes; it does so in its own thread, where no ``catch_warnings`` holds."""
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
 
 def _then(future: Future, action: Any) -> Future:

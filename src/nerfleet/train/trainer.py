@@ -155,6 +155,9 @@ class _Run:
         with _stop_signals() as stop:
             self.clock.start()
             while self.done < self.config.steps:
+                if self.config.max_seconds and self.clock.seconds >= self.config.max_seconds:
+                    stopped_by = "max_seconds"
+                    break
                 self.advance(self.done)
                 self._account(self.reader.after_step(self.done))
                 self.done += 1
@@ -169,9 +172,6 @@ class _Run:
                     self._evaluate()
                 if stop.is_set():
                     stopped_by = "signal"
-                    break
-                if self.config.max_seconds and self.clock.seconds >= self.config.max_seconds:
-                    stopped_by = "max_seconds"
                     break
             self._account(self.reader.finish(self.done - 1))
             self.clock.stop()
@@ -210,7 +210,7 @@ class _Run:
         left = (self.config.steps - self.done) * self.clock.seconds / max(self.done - self.first, 1)
         if self.config.max_seconds:
             left = min(left, max(self.config.max_seconds - self.clock.seconds, 0))
-        psnr = -10 * math.log10(self.smoothed_loss) if self.smoothed_loss > 0 else math.inf
+        psnr = -10 * math.log10(self.smoothed_loss) if self.smoothed_loss > 0 else math.inf if self.smoothed_loss == 0 else math.nan
         self.on_progress(Progress(self.done, self.config.steps, self.last.loss, psnr, rays, samples, self.clock.seconds, left, self.skipped))
 
     def _evaluate(self) -> Evaluation:
@@ -225,6 +225,7 @@ class _Run:
         history = {name: getattr(self.history, name) for name in ("steps", "seconds", "losses", "evaluations")}
         values: dict[str, Any] = {"step": self.done, "train_seconds": self.clock.seconds, "trained_samples": self.trained_samples}
         values |= {"skipped": self.skipped, "history": history, "config": to_dict(self.config), "world_size": self.parallel.world_size}
+        values["aabb_scale"] = self.step.aabb_scale
         if self.done > 0:
             self.store.save(self.step.state_tensors(), values)
 
@@ -237,6 +238,9 @@ class _Run:
         before = values.get("config", {})
         if before.get("network") != to_dict(self.config)["network"]:
             raise NerfleetError(str(folder), "holds a model of another network configuration", "choose another --out, or the same --network")
+        if values.get("aabb_scale") != self.step.aabb_scale:
+            box = f"holds a model of a box of edge {values.get('aabb_scale')}, the scene's is {self.step.aabb_scale}"
+            raise NerfleetError(str(folder), box, "choose another --out")
         changed = [f"{key} {before.get(key)} -> {value}" for key, value in to_dict(self.config).items() if before.get(key) != value]
         self.store.load(folder, self.step.state_tensors())
         self.step.restore()
