@@ -6,10 +6,9 @@ import json
 import math
 
 import pytest
-import torch
 
 from nerfleet.cli.eval import picture_name
-from nerfleet.cli.flags import choose_device, parse_color, parse_views, print_json
+from nerfleet.cli.flags import parse_color, parse_views, print_json
 from nerfleet.errors import NerfleetError
 
 
@@ -32,16 +31,6 @@ def test_colors() -> None:
     for text in ("#fff", "red", "ff8000", "#gg0000"):
         with pytest.raises(NerfleetError, match="use black, white or #rrggbb"):
             parse_color(text)
-
-
-def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert choose_device("auto") == choose_device("cpu") == torch.device("cpu")
-    with pytest.raises(NerfleetError, match="no usable GPU"):
-        choose_device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert choose_device("auto") == choose_device("cuda") == torch.device("cuda")
-    assert choose_device("cpu") == torch.device("cpu")
 
 
 def test_json_has_no_infinity(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from nerfleet.cli.flags import Device, Split, choose_device, parse_color, parse_views, print_json, say
+from nerfleet.cli.flags import Device, Split, parse_color, parse_views, print_json, say
 from nerfleet.errors import NerfleetError
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def run(arguments: Arguments) -> None:
     from nerfleet.data.progress import progress_bar
     from nerfleet.render.evaluate import evaluate
     from nerfleet.snapshot.load import load_model
+    from nerfleet.train.trainer import choose_device
 
     device = choose_device(arguments.device)
     model = load_model(arguments.model).to(device)

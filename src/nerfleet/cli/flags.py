@@ -6,25 +6,13 @@ import json
 import math
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from nerfleet.errors import NerfleetError
-
-if TYPE_CHECKING:
-    import torch
 
 Device = Literal["auto", "cpu", "cuda"]
 Split = Literal["train", "val", "test"]
 COLORS = {"black": (0.0, 0.0, 0.0), "white": (1.0, 1.0, 1.0)}
-
-
-def choose_device(name: Device) -> torch.device:
-    """``auto``: the GPU if there is one."""
-    import torch
-
-    if name == "cuda" and not torch.cuda.is_available():
-        raise NerfleetError("--device cuda", "no usable GPU was found", "use --device cpu, or check the driver with nvidia-smi")
-    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
 
 
 def parse_color(text: str) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from nerfleet.cli.eval import picture_name
-from nerfleet.cli.flags import Device, Split, choose_device, parse_color, parse_views, print_json, say
+from nerfleet.cli.flags import Device, Split, parse_color, parse_views, print_json, say
 from nerfleet.errors import NerfleetError
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def run(arguments: Arguments) -> None:
     background = None if arguments.background is None else parse_color(arguments.background)
     from nerfleet.data.progress import progress_bar
     from nerfleet.snapshot.load import load_model
+    from nerfleet.train.trainer import choose_device
 
     device = choose_device(arguments.device)
     model = load_model(arguments.model).to(device)
