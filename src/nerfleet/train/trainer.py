@@ -133,10 +133,13 @@ class _Run:
     ) -> None:  # fmt: skip
         self.config, self.device, self.held_out, self.parallel = config, device, held_out, parallel
         self.on_progress, self.say = on_progress, say
+        self.store = CheckpointStore(out) if out is not None else None
+        found = self.store.latest() if self.store else None
+        if found is not None:
+            _must_fit(*found, config, scene)
         self.step = TrainStep(scene, config, device, parallel)
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
-        self.store = CheckpointStore(out) if out is not None else None
-        self.done = 0  # steps issued
+        self.done = self.first = 0  # steps issued, of these before this session
         self.trained_samples = 0
         self.skipped = 0
         self.skipped_in_a_row = 0
@@ -145,22 +148,23 @@ class _Run:
         self.smoothed_loss = math.nan
         self.clock = _Clock()
         self.recent: deque[tuple[float, int, int]] = deque()  # (time, rays, kept)
-        self._resume()
+        if found is not None:
+            self._resume(*found)
         self.reader = StatsReader(self.step.control.stats, self.done)
 
     def run(self) -> TrainResult:
         """Train to the end."""
-        stopped_by = "steps"
         last_saved = last_shown = time.monotonic()
         with _stop_signals() as stop:
             self.clock.start()
-            while self.done < self.config.steps:
-                if self.config.max_seconds and self.clock.seconds >= self.config.max_seconds:
-                    stopped_by = "max_seconds"
-                    break
+            stopped_by = self._reason_to_stop(stop)
+            while stopped_by is None:
                 self.advance(self.done)
                 self._account(self.reader.after_step(self.done))
                 self.done += 1
+                stopped_by = self._reason_to_stop(stop)
+                if stopped_by is not None:
+                    break
                 now = time.monotonic()
                 if now - last_shown > 0.25:
                     last_shown = now
@@ -168,11 +172,8 @@ class _Run:
                 if self.store and now - last_saved > self.config.checkpoint_every_seconds:
                     last_saved = now
                     self._save()
-                if self.config.eval_every_steps and self.held_out and self.done % self.config.eval_every_steps == 0 and self.done < self.config.steps:
+                if self.config.eval_every_steps and self.held_out and self.done % self.config.eval_every_steps == 0:
                     self._evaluate()
-                if stop.is_set():
-                    stopped_by = "signal"
-                    break
             self._account(self.reader.finish(self.done - 1))
             self.clock.stop()
             self._show()
@@ -184,6 +185,13 @@ class _Run:
             self.step.model(), self.done, self.trained_samples, self.clock.seconds, self.parallel.world_size, self.parallel.strategy,
             self.skipped, self.history, evaluation, stopped_by, self.last,
         )  # fmt: skip
+
+    def _reason_to_stop(self, stop: threading.Event) -> str | None:
+        if self.done >= self.config.steps:
+            return "steps"
+        if stop.is_set():
+            return "signal"
+        return "max_seconds" if self.config.max_seconds and self.clock.seconds >= self.config.max_seconds else None
 
     def _account(self, rows: list[StepStats]) -> None:
         capacity = len(self.step.samples.raw)
@@ -198,7 +206,8 @@ class _Run:
             if row.step % max(self.config.steps // HISTORY_LENGTH, 1) == 0:
                 self.history.record(row.step, self.clock.seconds, row.loss)
         if self.skipped_in_a_row > self.config.max_skipped_steps:
-            raise NerfleetError(f"step {self.done}", f"{self.skipped_in_a_row} steps in a row were not finite", "lower the learning rate, or resume from a checkpoint")
+            found = f"{self.skipped_in_a_row} steps in a row were not finite"
+            raise NerfleetError(f"step {self.done}", found, "lower the learning rate, or resume from a checkpoint")
         while len(self.recent) > 2 and self.recent[-1][0] - self.recent[0][0] > RATE_WINDOW_SECONDS:
             self.recent.popleft()
 
@@ -229,18 +238,9 @@ class _Run:
         if self.done > 0:
             self.store.save(self.step.state_tensors(), values)
 
-    def _resume(self) -> None:
-        self.first = 0
-        found = self.store.latest() if self.store else None
-        if found is None or self.store is None:
-            return
-        folder, values = found
-        before = values.get("config", {})
-        if before.get("network") != to_dict(self.config)["network"]:
-            raise NerfleetError(str(folder), "holds a model of another network configuration", "choose another --out, or the same --network")
-        if values.get("aabb_scale") != self.step.aabb_scale:
-            box = f"holds a model of a box of edge {values.get('aabb_scale')}, the scene's is {self.step.aabb_scale}"
-            raise NerfleetError(str(folder), box, "choose another --out")
+    def _resume(self, folder: Path, values: dict[str, Any]) -> None:
+        assert self.store is not None
+        before = values["config"]
         changed = [f"{key} {before.get(key)} -> {value}" for key, value in to_dict(self.config).items() if before.get(key) != value]
         self.store.load(folder, self.step.state_tensors())
         self.step.restore()
@@ -249,6 +249,15 @@ class _Run:
         self.clock.seconds_before = float(values["train_seconds"])
         self.history = History(**values["history"])
         self.say(f"continues at step {self.done} from {folder}" + (f"; changed since: {', '.join(changed)}" if changed else ""))
+
+
+def _must_fit(folder: Path, values: dict[str, Any], config: TrainConfig, scene: Scene) -> None:
+    """Whether a checkpoint can be continued, before anything large is made."""
+    if values["config"]["network"] != to_dict(config)["network"]:
+        raise NerfleetError(str(folder), "holds a model of another network configuration", "choose another --out, or the same --network")
+    if values["aabb_scale"] != scene.aabb_scale:
+        box = f"holds a model of a box of edge {values['aabb_scale']}, the scene's is {scene.aabb_scale}"
+        raise NerfleetError(str(folder), box, "choose another --out")
 
 
 class _Clock:
