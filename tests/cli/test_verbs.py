@@ -151,8 +151,8 @@ def test_render_a_path_to_video(folder: Path, answer: Call, tmp_path: Path, caps
     keyframes = tuple(Keyframe((0.0, 0.0, 0.0, 1.0), (0.5, 0.5, z), aperture_size=0.1) for z in (-1.0, -0.5))
     write_camera_path(tmp_path / "path.json", CameraPath(keyframes, duration_seconds=2.0))
     words = ("render", folder / "run", "--camera-path", tmp_path / "path.json", "--width", 32, "--height", 18)
-    found = answer(*words, "--fps", 3, "--out", tmp_path / "a.mp4")
-    assert found["files"] == [str(tmp_path / "a.mp4")]
+    found = answer(*words, "--fps", 3, "--out", tmp_path / "new" / "a.mp4")
+    assert found["files"] == [str(tmp_path / "new" / "a.mp4")]
     with av.open(found["files"][0]) as video:
         pictures = [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
     assert len(pictures) == 6

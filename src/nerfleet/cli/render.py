@@ -137,6 +137,7 @@ class _Pictures:
         if _is_video(out):
             background = self.background or (0.0, 0.0, 0.0)
             frames = (rgb_picture(rendered, background) for rendered in self._rendered(finished))
+            out.parent.mkdir(parents=True, exist_ok=True)
             write_video(out, frames, self.arguments.fps)
             return [out]
         files = []
