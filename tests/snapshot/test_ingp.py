@@ -123,9 +123,9 @@ def test_what_rendering_uses_is_inside(model: Model, tmp_path: Path) -> None:
     assert_equal(load_model(tmp_path / "b.ingp"), model)
 
 
-def test_saved_before_the_first_step(model: Model, tmp_path: Path) -> None:
+def test_saved_before_the_first_step(tmp_path: Path) -> None:
     scene = load_scene(write_cube_scene(tmp_path / "cube"), train_on_all=True)
-    fresh = dataclasses.replace(model, occupancy=initial_grid(scene.cameras, model.aabb_scale))
+    fresh = dataclasses.replace(ball_model(), occupancy=initial_grid(scene.cameras[:1], 1))
     written = snapshot_document(fresh)
     assert written["snapshot"]["density_grid_binary"] == b""
     read = model_from_document(written, "a")
