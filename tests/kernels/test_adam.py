@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.support.compare import assert_close, check_op
 from torch import Tensor
 
 from nerfleet.kernels.adam import reference
 from nerfleet.kernels.adam.op import bias_corrections
 from nerfleet.kernels.control.op import COUNT_NONFINITE, HYPER_EMA_NEW, HYPER_EMA_OLD, HYPER_LEARNING_RATE, N_COUNTERS, N_HYPER
 from nerfleet.nn.field import ParameterGroup
-from tests.support.compare import assert_close, check_op
 
 RATE, BETA1, BETA2, EPSILON = 1e-2, 0.9, 0.99, 1e-15
 CPU = torch.device("cpu")
@@ -66,7 +66,22 @@ def test_coincides_with_torch() -> None:
 def test_epsilon_is_not_scaled() -> None:
     master = torch.zeros(1, dtype=torch.float64)
     state = [torch.zeros(1, dtype=torch.float64) for _ in range(3)]
-    reference.adam(master, state[0], torch.tensor([0.5], dtype=torch.float64), state[1], state[2], torch.zeros(1, dtype=torch.int64), RATE, 0, 1, BETA1, BETA2, 1.0, 0, True)
+    reference.adam(
+        master,
+        state[0],
+        torch.tensor([0.5], dtype=torch.float64),
+        state[1],
+        state[2],
+        torch.zeros(1, dtype=torch.int64),
+        RATE,
+        0,
+        1,
+        BETA1,
+        BETA2,
+        1.0,
+        0,
+        True,
+    )
     first, second = (1 - BETA1) * 0.5, (1 - BETA2) * 0.25
     assert float(master) == pytest.approx(-RATE * (1 - BETA2) ** 0.5 / (1 - BETA1) * first / (second**0.5 + 1.0))
 

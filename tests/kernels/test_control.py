@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.support.compare import check_op
 
 from nerfleet.kernels.control.op import (
-    COUNT_EVALUATED, COUNT_HIT, COUNT_KEPT, COUNT_NONFINITE, HYPER_EMA_NEW, HYPER_EMA_OLD, HYPER_LEARNING_RATE, HYPER_MEAN_DENSITY, RING, STAT_EVALUATED,
-    STAT_HIT, STAT_KEPT, STAT_LEARNING_RATE, STAT_LOSS, STAT_RAYS, STAT_SKIPPED, STAT_STEP, STATE_RAYS, STATE_SKIPPED, STATE_SKIPPED_IN_A_ROW, STATE_STEP,
+    COUNT_EVALUATED,
+    COUNT_HIT,
+    COUNT_KEPT,
+    COUNT_NONFINITE,
+    HYPER_EMA_NEW,
+    HYPER_EMA_OLD,
+    HYPER_LEARNING_RATE,
+    HYPER_MEAN_DENSITY,
+    RING,
+    STAT_EVALUATED,
+    STAT_HIT,
+    STAT_KEPT,
+    STAT_LEARNING_RATE,
+    STAT_LOSS,
+    STAT_RAYS,
+    STAT_SKIPPED,
+    STAT_STEP,
+    STATE_RAYS,
+    STATE_SKIPPED,
+    STATE_SKIPPED_IN_A_ROW,
+    STATE_STEP,
 )  # fmt: skip
 from nerfleet.train.buffers import Control
-from tests.support.compare import check_op
 
 SCHEDULE = (1.0, 1e-2, 20_000, 10_000, 0.33, 0.95)
 
@@ -78,7 +97,16 @@ def test_a_step_is_recorded_and_cleared(device: torch.device) -> None:
     control.loss_sum.fill_(51.2)
     torch.ops.nerfleet.advance(control.state, control.counters, control.hyper, control.loss_sum, control.stats, 1000, 4096)
     row = control.stats[5].tolist()
-    expected = {STAT_STEP: RING + 5, STAT_RAYS: 512, STAT_KEPT: 1000, STAT_EVALUATED: 3000, STAT_HIT: 77, STAT_LOSS: 0.1, STAT_SKIPPED: 1, STAT_LEARNING_RATE: 0.5}
+    expected = {
+        STAT_STEP: RING + 5,
+        STAT_RAYS: 512,
+        STAT_KEPT: 1000,
+        STAT_EVALUATED: 3000,
+        STAT_HIT: 77,
+        STAT_LOSS: 0.1,
+        STAT_SKIPPED: 1,
+        STAT_LEARNING_RATE: 0.5,
+    }
     assert row == pytest.approx([expected[i] for i in range(8)])
     assert not control.stats[6:].any()
     assert not control.counters.any()

@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.support.compare import assert_close, assert_same_gradient, check_op, marked, untouched
+from tests.support.specs import FIELDS, random_directions, random_mlp, random_positions, random_table, working_dtype
 from torch import Tensor
 
 from nerfleet.kernels.field import reference
@@ -15,8 +17,6 @@ from nerfleet.kernels.field.spec import FieldSpec
 from nerfleet.kernels.hash_grid.spec import GridSpec
 from nerfleet.kernels.mlp.reference import mlp, n_weights, split_weights
 from nerfleet.kernels.sphere_harmonics.reference import sphere_harmonics
-from tests.support.compare import assert_close, assert_same_gradient, check_op, marked, untouched
-from tests.support.specs import FIELDS, random_directions, random_mlp, random_positions, random_table, working_dtype
 
 fields = pytest.mark.parametrize("spec", FIELDS.values(), ids=FIELDS.keys())
 CPU = torch.device("cpu")
@@ -178,5 +178,11 @@ def test_schema_and_fake(device: torch.device) -> None:
     check_op(ops.field_density.default, (positions, table, weights, *spec.arguments))
     features = features_of(positions, table, spec)
     rays, count = torch.arange(6, dtype=torch.int32, device=device), torch.tensor([6], dtype=torch.int32, device=device)
-    gradients = (torch.ones(6, 3, device=device), torch.ones(6, device=device), count, torch.zeros(spec.n_mlp_params, device=device), torch.zeros_like(features))
+    gradients = (
+        torch.ones(6, 3, device=device),
+        torch.ones(6, device=device),
+        count,
+        torch.zeros(spec.n_mlp_params, device=device),
+        torch.zeros_like(features),
+    )
     check_op(ops.field_backward.default, (features, rays, directions, weights, spec.density_dims, spec.rgb_dims, *gradients))

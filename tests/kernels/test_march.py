@@ -28,7 +28,9 @@ def test_lattice_pieces_join(cone_angle: float) -> None:
     for n in (t_begin / MIN_STEP, n_end):
         around = torch.tensor([n - 1e-9, n, n + 1e-9], dtype=torch.float64)
         assert float(reference.from_lattice(around, cone_angle).diff().abs().max()) < 1e-7
-    before, after = (reference.from_lattice(torch.tensor([t_begin / MIN_STEP + d, t_begin / MIN_STEP + d + 1], dtype=torch.float64), cone_angle) for d in (-1, 0))
+    before, after = (
+        reference.from_lattice(torch.tensor([t_begin / MIN_STEP + d, t_begin / MIN_STEP + d + 1], dtype=torch.float64), cone_angle) for d in (-1, 0)
+    )
     assert float(before[1] - before[0]) == pytest.approx(MIN_STEP)
     assert float(after[1] / after[0]) == pytest.approx(1 + cone_angle)
     beyond = reference.from_lattice(torch.tensor([n_end, n_end + 1, n_end + 2], dtype=torch.float64), cone_angle)

@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
+from tests.support.compare import MARK, assert_close, check_op, marked, untouched
 from torch import Tensor
 
 import nerfleet.kernels.occupancy.op  # noqa: F401  (registers the ops)
 from nerfleet.kernels.control.op import HYPER_MEAN_DENSITY, N_HYPER, N_STATE, STATE_STEP
 from nerfleet.kernels.march.reference import MIN_STEP, N_CELLS, cell_index, morton
 from nerfleet.kernels.occupancy import reference
-from tests.support.compare import MARK, assert_close, check_op, marked, untouched
 
 
 def random_grid(n_cascades: int, seed: int = 0) -> Tensor:

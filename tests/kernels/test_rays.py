@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.support.compare import assert_close, check_op, untouched
 from torch import Tensor
 
 from nerfleet.data.scene import MASKED_PIXEL
@@ -15,7 +16,6 @@ from nerfleet.kernels.march.reference import from_lattice
 from nerfleet.kernels.rays.op import BACKGROUNDS, NO_RAY
 from nerfleet.kernels.rays.philox import split_seed, words
 from nerfleet.train.buffers import RayBatch
-from tests.support.compare import assert_close, check_op, untouched
 
 SIZES = ((7, 5), (4, 9), (16, 3))
 """Width and height of the photographs: 35 + 36 + 48 pixels."""

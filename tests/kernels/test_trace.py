@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from tests.support.compare import assert_close, check_op, marked, tolerance, untouched
+from tests.support.specs import random_directions, random_mlp, random_table, working_dtype
 from torch import Tensor
 
 import nerfleet.kernels.trace.op  # noqa: F401  (registers the ops)
@@ -21,8 +23,6 @@ from nerfleet.kernels.mlp.reference import split_weights
 from nerfleet.kernels.occupancy.reference import bits
 from nerfleet.nn.occupancy_grid import n_cascades
 from nerfleet.train.buffers import SampleBatch
-from tests.support.compare import assert_close, check_op, marked, tolerance, untouched
-from tests.support.specs import random_directions, random_mlp, random_table, working_dtype
 
 LIMIT = 1e-4
 SAMPLES = ("ray_indices", "positions", "t", "dt", "features", "rgb", "raw", "weight", "after", "prefix")
@@ -90,7 +90,7 @@ class Dense:
 def dense(w: World, training: bool, box: Tensor | None = None, limit: float = LIMIT) -> Dense:
     origins, directions = w.origins.cpu().double(), w.directions.cpu().double()
     march = (w.bitfield.cpu(), n_cascades(w.aabb_scale), w.cone, w.aabb_scale)
-    n_steps = 2100 if w.aabb_scale == 1 else 2400
+    n_steps = 1030 if w.aabb_scale == 1 else 1300
     t, dt, valid = march_reference.march(origins, directions, w.starts.cpu().double(), *march, n_steps, training)
     points = origins[:, None] + directions[:, None] * t[..., None]
     if box is not None:
@@ -177,6 +177,20 @@ def test_training_rays_against_dense(aabb_scale: int, share: float, device: torc
     assert_close(traced.samples.features[:n_kept], features, *allowed(w))
     for name in SAMPLES:
         assert untouched(getattr(traced.samples, name)[n_kept:]), name
+
+
+def test_skipping_stops_where_steps_ask_for_a_coarser_cascade(device: torch.device) -> None:
+    """Cascade 0 is empty, cascade 1 full: from a corner of cascade 0 the samples begin at distance 1, inside an empty cell."""
+    w = world(device, 4, n=100, density=0.0)
+    w.bitfield.zero_()
+    w.bitfield[N_CELLS // 8 : N_CELLS // 4] = 255
+    w.origins.fill_(1e-4)
+    w.directions.copy_(torch.nn.functional.normalize(random_directions(100, device).abs() + 0.5, dim=-1))
+    w.starts.copy_(torch.linspace(0, 1, 100, device=device))
+    expected, traced = dense(w, training=True), run_trace(w)
+    counts = torch.bincount(traced.samples.ray_indices[: int(traced.counters[COUNT_KEPT])].cpu().long(), minlength=100)
+    assert int(expected.kept.sum(1).min()) > 20
+    assert int((counts != expected.kept.sum(1)).sum()) <= 2  # rounding
 
 
 def test_no_more_samples_than_allowed(device: torch.device) -> None:

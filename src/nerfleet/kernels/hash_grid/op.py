@@ -16,7 +16,8 @@ INTERPOLATIONS = {"Linear": 0, "Smoothstep": 1, "Nearest": 2}
 library = torch.library.Library("nerfleet", "FRAGMENT")
 library.define("hash_grid(Tensor positions, Tensor table, int n_features, float[] scales, int[] levels, int interpolation) -> Tensor")
 library.define(
-    "hash_grid_backward(Tensor positions, Tensor grad_features, int n_features, float[] scales, int[] levels, int interpolation, Tensor(a!) grad_table, Tensor? count) -> ()"
+    "hash_grid_backward(Tensor positions, Tensor grad_features, int n_features, float[] scales, int[] levels, int interpolation, "
+    "Tensor(a!) grad_table, Tensor? count) -> ()"
 )
 
 
@@ -75,7 +76,14 @@ def _hash_grid_fake(positions: Tensor, table: Tensor, n_features: int, scales: l
 
 @torch.library.impl(library, "hash_grid_backward", "CPU")
 def _hash_grid_backward_cpu(
-    positions: Tensor, grad_features: Tensor, n_features: int, scales: list[float], levels: list[int], interpolation: int, grad_table: Tensor, count: Tensor | None
+    positions: Tensor,
+    grad_features: Tensor,
+    n_features: int,
+    scales: list[float],
+    levels: list[int],
+    interpolation: int,
+    grad_table: Tensor,
+    count: Tensor | None,
 ) -> None:
     """Adds the gradient of the first ``count`` samples (a [1] int32 tensor; None: all) to ``grad_table``."""
     import numba
@@ -90,7 +98,14 @@ def _hash_grid_backward_cpu(
 
 @torch.library.impl(library, "hash_grid_backward", "CUDA")
 def _hash_grid_backward_cuda(
-    positions: Tensor, grad_features: Tensor, n_features: int, scales: list[float], levels: list[int], interpolation: int, grad_table: Tensor, count: Tensor | None
+    positions: Tensor,
+    grad_features: Tensor,
+    n_features: int,
+    scales: list[float],
+    levels: list[int],
+    interpolation: int,
+    grad_table: Tensor,
+    count: Tensor | None,
 ) -> None:
     from nerfleet.kernels.hash_grid import cuda
 
