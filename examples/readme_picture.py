@@ -31,7 +31,7 @@ def main(run_folder: str, picture: str, size: int = 240) -> None:
     columns = []
     for i in SHOWN:
         photograph = composite(views.image(i), torch.tensor(WHITE))
-        rendering = nerfleet.render(model, views.cameras[i : i + 1], spp=4).over(WHITE)
+        rendering = nerfleet.render(model, views.cameras[i : i + 1], spp=2).over(WHITE)
         columns.append(torch.cat([photograph, rendering]))
     Image.fromarray(to_uint8(torch.cat(columns, dim=1)).numpy()).save(Path(picture), quality=90)
 
