@@ -75,7 +75,7 @@ class TrainStep:
 
     def __init__(self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel) -> None:
         self.config, self.device, self.parallel = config, device, parallel
-        self.aabb_scale = scene.aabb_scale
+        self.aabb_scale, self.render_aabb = scene.aabb_scale, scene.render_aabb
         self.cone_angle = config.scene_cone_angle(scene.aabb_scale)
         self.spec = field_spec(config.network, scene.aabb_scale)
         generator = torch.Generator().manual_seed(config.seed)
@@ -172,7 +172,7 @@ class TrainStep:
 
     def model(self) -> Model:
         """The model so far: averaged weights (shared storage, not a copy) once there are any, and the occupancy."""
-        return Model(self.config.network, self.aabb_scale, self.cone_angle, self.mlp.ema, self.table.ema, self.occupancy)
+        return Model(self.config.network, self.aabb_scale, self.cone_angle, self.mlp.ema, self.table.ema, self.occupancy, self.render_aabb)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything that a checkpoint must hold, by name; loading writes into these tensors."""
