@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.support.backends import EMULATED, GPU, Backend, assert_same_direction
+from tests.support.emulator import marked
 
 from nerfleet.errors import NerfleetError
 from nerfleet.kernels.field import cuda as field_cuda
@@ -12,8 +14,6 @@ from nerfleet.kernels.field.spec import FieldSpec
 from nerfleet.kernels.hash_grid import reference as grid_reference
 from nerfleet.kernels.hash_grid.op import grid_arguments
 from nerfleet.kernels.hash_grid.spec import GridSpec
-from tests.support.backends import EMULATED, GPU, Backend, assert_same_direction
-from tests.support.emulator import marked
 
 GRIDS = {
     "base": GridSpec(8, 4, 14, 16, 2.0),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.support.backends import EMULATED, GPU, Backend
+from tests.support.emulator import marked
 
 import nerfleet.kernels.trace.op  # noqa: F401  (registers the ops)
 from nerfleet.geometry.box import ray_box, scene_box
@@ -13,8 +15,6 @@ from nerfleet.kernels.field.spec import FieldSpec
 from nerfleet.kernels.hash_grid.spec import GridSpec
 from nerfleet.kernels.march.reference import N_CELLS, march, to_lattice
 from nerfleet.kernels.occupancy import cpu as occupancy_cpu
-from tests.support.backends import EMULATED, GPU, Backend
-from tests.support.emulator import marked
 
 SPEC = FieldSpec(GridSpec(8, 4, 12, 16, 2.0))
 SCENES = {"aabb 1": (1, 0.0, 1), "aabb 4, cone": (4, 1 / 256, 3)}
@@ -136,7 +136,8 @@ def test_rendering(name: str, backend: Backend) -> None:
 def test_crop_box(backend: Backend) -> None:
     scene = Scene(*SCENES["aabb 1"], 30)
     outside = torch.tensor([[2.0, 2.0, 2.0], [3.0, 3.0, 3.0]])
-    rgb, alpha, depth = backend("render_rays", scene.origins, scene.directions, scene.starts, outside, *scene.march, scene.table, scene.mlp, *SPEC.arguments, 1e-4)
+    rays = (scene.origins, scene.directions, scene.starts, outside, *scene.march)
+    rgb, alpha, depth = backend("render_rays", *rays, scene.table, scene.mlp, *SPEC.arguments, 1e-4)
     assert (rgb == 0).all()
     assert (alpha == 0).all()
     assert (depth == 0).all()

@@ -37,7 +37,8 @@ def _wrapper(name: str, parameters: str) -> str:
 @functools.cache
 def build(path: Path, defines: Defines) -> ctypes.CDLL:
     """The shared library of a specialised ``.cu`` file."""
-    source = "#include <cuda_fp16.h>\n" + generated_header(defines) + read(path).replace(_SHARED, "static unsigned char* const shared_memory = block_shared_memory;")
+    text = read(path).replace(_SHARED, "static unsigned char* const shared_memory = block_shared_memory;")
+    source = "#include <cuda_fp16.h>\n" + generated_header(defines) + text
     source += "#include <type_traits>\n" + "".join(_wrapper(name, parameters) for name, parameters in _KERNEL.findall(read(path)))
     folder = Path(tempfile.gettempdir()) / "nerfleet-cuda-on-cpu"
     parts = [source, *(read(f) for f in (*sorted(INCLUDE_FOLDER.glob("*.cuh")), *sorted(STAND_INS.iterdir())))]

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+import nerfleet.kernels.rays.camera
 import nerfleet.kernels.trace.op  # noqa: F401  (registers the ops)
 from nerfleet.geometry.box import ray_box, scene_box
 from nerfleet.geometry.cameras import Cameras, pixel_rays
 from nerfleet.geometry.color import srgb_to_linear
 from nerfleet.kernels.march.reference import to_lattice
+from nerfleet.kernels.rays.camera import START_MARGIN
 from nerfleet.nn.model import Model
 
 RAYS_AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 21}
-START_MARGIN = 1e-6
-"""Rendering starts this far behind the box's face, in units of distance."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +50,26 @@ def render_rays(
         jitter: where in its first step a ray starts, 0 to 1; a number or [n].
         min_transmittance: rays end, opaque, when less light than this passes.
     """
-    box = scene_box(model.aabb_scale)
-    if model.render_aabb is not None:
-        box = torch.stack([torch.maximum(box[0], model.render_aabb[0]), torch.minimum(box[1], model.render_aabb[1])])
+    box = render_box(model)
     near, far = ray_box(origins, directions, box.to(origins.device))
     starts = to_lattice(near + START_MARGIN, model.cone_angle) + jitter
     starts = torch.where(far > near, starts, -1.0)
+    return _trace(model, origins.contiguous(), directions.contiguous(), starts.float(), box, min_transmittance)
+
+
+def render_box(model: Model) -> Tensor:
+    """[2, 3] on the CPU: the scene box, cropped."""
+    box = scene_box(model.aabb_scale)
+    if model.render_aabb is None:
+        return box
+    return torch.stack([torch.maximum(box[0], model.render_aabb[0]), torch.minimum(box[1], model.render_aabb[1])])
+
+
+def _trace(model: Model, origins: Tensor, directions: Tensor, starts: Tensor, box: Tensor, min_transmittance: float) -> Rendered:
     march = (model.occupancy.bitfield, model.occupancy.n_cascades, model.cone_angle, model.aabb_scale)
-    spec = model.spec
-    rgb, alpha, depth = torch.ops.nerfleet.render_rays(
-        origins.contiguous(),
-        directions.contiguous(),
-        starts.float(),
-        box,
-        *march,
-        model.table,
-        model.mlp,
-        *spec.arguments,
-        min_transmittance,
-    )
-    return Rendered(rgb, alpha, depth)
+    weights = (model.table, model.mlp)
+    found = torch.ops.nerfleet.render_rays(origins, directions, starts, box, *march, *weights, *model.spec.arguments, min_transmittance)
+    return Rendered(*found)
 
 
 def render_pixels(model: Model, camera: Cameras, pixels: Tensor, **options: float) -> Rendered:
@@ -98,18 +98,32 @@ def render_image(
         progress: called with the finished share, 0 to 1.
     """
     width, height = (int(v) for v in camera.resolution[0])
-    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    corners = torch.stack([x, y], -1).view(-1, 2).float()
+    camera = camera.to(model.device)
     total: Rendered | None = None
     for i, (offset, jitter) in enumerate(_pixel_samples(spp)):
-        one = render_pixels(model, camera, corners + torch.tensor(offset), jitter=jitter, min_transmittance=min_transmittance)
+        one = _render_all(model, camera, width, width * height, offset, jitter, min_transmittance)
         total = one if total is None else Rendered(total.rgb + one.rgb, total.alpha + one.alpha, total.depth + one.depth)
         if progress is not None:
             progress((i + 1) / spp)
     assert total is not None
-    return Rendered(
-        (total.rgb / spp).view(height, width, 3), (total.alpha / spp).view(height, width), (total.depth / spp).view(height, width)
-    )
+    if spp > 1:
+        total = Rendered(total.rgb / spp, total.alpha / spp, total.depth / spp)
+    return Rendered(total.rgb.view(height, width, 3), total.alpha.view(height, width), total.depth.view(height, width))
+
+
+def _render_all(
+    model: Model, camera: Cameras, width: int, n: int, offset: tuple[float, float], jitter: float, min_transmittance: float
+) -> Rendered:
+    """All n pixels of ONE camera, row by row, one ray each."""
+    fields = (camera.camera_to_world, camera.focal, camera.principal, camera.resolution, camera.lens, camera.lens_params)
+    box, parts, at_once = render_box(model), [], RAYS_AT_ONCE[model.device.type]
+    for first in range(0, n, at_once):
+        count = min(at_once, n - first)
+        rays = torch.ops.nerfleet.camera_rays(*fields, width, first, count, *offset, jitter, box, model.cone_angle)
+        parts.append(_trace(model, *rays, box, min_transmittance))
+    if len(parts) == 1:
+        return parts[0]
+    return Rendered(*(torch.cat([getattr(part, name) for part in parts]) for name in ("rgb", "alpha", "depth")))
 
 
 def _pixel_samples(spp: int) -> Iterator[tuple[tuple[float, float], float]]:

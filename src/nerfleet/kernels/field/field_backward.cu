@@ -17,51 +17,56 @@ constexpr int AT_H2 = AT_COLOUR + ROWS * STRIDE_COLOUR, AT_H3 = AT_H2 + ROWS * S
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// The 16x8 tiles of an [16 M, 8 N] weight gradient that a warp owns: neighbours in one row of tiles.
+// The 16x8 tiles of a [16 M, 8 N] weight gradient that a warp owns: neighbours in one row of tiles, or several whole rows.
 template <int M, int N>
 struct WeightGradient {
-    static constexpr int TILES = (M * N + WARPS - 1) / WARPS;
-    static_assert(N % TILES == 0, "a warp's tiles lie in one row of tiles");
-    float sum[TILES][4];
+    static constexpr int TILES = (M * N + WARPS - 1) / WARPS, COLUMNS = TILES < N ? TILES : N, TILE_ROWS = TILES / COLUMNS;
+    static_assert(N % COLUMNS == 0 && TILES % COLUMNS == 0, "a warp's tiles form a rectangle");
+    float sum[TILE_ROWS][COLUMNS][4];
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
-        for (int i = 0; i < TILES * 4; ++i) (&sum[0][0])[i] = 0.0f;
+        for (int i = 0; i < TILES * 4; ++i) (&sum[0][0][0])[i] = 0.0f;
     }
+    __device__ __forceinline__ int first() const { return static_cast<int>(threadIdx.x / 32) * TILES; }
 
     // += gradient^T input over the block's samples.
     __device__ __forceinline__ void add(const __half* gradient, int gradient_stride, const __half* input, int input_stride) {
-        const int lane = lane_index(), first = static_cast<int>(threadIdx.x / 32) * TILES, m = first / N, n = first % N;
+        const int lane = lane_index(), m = first() / N, n = first() % N;
         if (m >= M) return;
         const __half* a_row = gradient + ((lane & 7) + (lane >> 4) * 8) * gradient_stride + m * 16 + (lane >> 3 & 1) * 8;
         const __half* b_row = input + ((lane & 7) + (lane >> 3 & 1) * 8) * input_stride + n * 8 + (lane >> 4) * 8;
 #pragma unroll 2
         for (int s = 0; s < WARPS; ++s) {
-            unsigned a[4];
-            load_matrices_transposed(a, a_row + s * 16 * gradient_stride);
+            unsigned a[TILE_ROWS][4];
 #pragma unroll
-            for (int i = 0; i < TILES; i += 2) {
+            for (int r = 0; r < TILE_ROWS; ++r) load_matrices_transposed(a[r], a_row + s * 16 * gradient_stride + r * 16);
+#pragma unroll
+            for (int i = 0; i < COLUMNS; i += 2) {
                 unsigned b[4];
                 load_matrices_transposed(b, b_row + s * 16 * input_stride + i * 8);
-                mma_16x8x16(sum[i], a, b[0], b[1]);
-                if (i + 1 < TILES) mma_16x8x16(sum[i + 1], a, b[2], b[3]);
+#pragma unroll
+                for (int r = 0; r < TILE_ROWS; ++r) {
+                    mma_16x8x16(sum[r][i], a[r], b[0], b[1]);
+                    if (i + 1 < COLUMNS) mma_16x8x16(sum[r][i + 1], a[r], b[2], b[3]);
+                }
             }
         }
     }
 
     // Adds to the row-major gradient in global memory, `columns` wide; columns past it are padding.
     __device__ __forceinline__ void write(float* out, int columns) {
-        const int lane = lane_index(), first = static_cast<int>(threadIdx.x / 32) * TILES, m = first / N, n = first % N;
+        const int lane = lane_index(), m = first() / N, n = first() % N;
         if (m >= M) return;
 #pragma unroll
-        for (int i = 0; i < TILES; ++i) {
-            const int column = (n + i) * 8 + 2 * (lane & 3);
+        for (int t = 0; t < TILES; ++t) {
+            const int column = (n + t % COLUMNS) * 8 + 2 * (lane & 3);
             if (column >= columns) continue;
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                float* p = out + (m * 16 + (lane >> 2) + 8 * half) * columns + column;
-                reduce_add_float(p, sum[i][2 * half]);
-                reduce_add_float(p + 1, sum[i][2 * half + 1]);
+                float* p = out + ((m + t / COLUMNS) * 16 + (lane >> 2) + 8 * half) * columns + column;
+                reduce_add_float(p, sum[t / COLUMNS][t % COLUMNS][2 * half]);
+                reduce_add_float(p + 1, sum[t / COLUMNS][t % COLUMNS][2 * half + 1]);
             }
         }
     }

@@ -95,4 +95,5 @@ def hash_grid_backward(
     n = len(positions)
     teams = -(-n // RUN)
     arguments = (positions.contiguous(), grad_features, pack_grid(scales, levels), count, n, grad_table)
-    program.launch("hash_grid_backward", (-(-teams * 8 // BLOCK), len(scales) // levels_a_team(len(scales), n_features)), BLOCK, *arguments, device=positions.device)
+    blocks = (-(-teams * 8 // BLOCK), len(scales) // levels_a_team(len(scales), n_features))
+    program.launch("hash_grid_backward", blocks, BLOCK, *arguments, device=positions.device)

@@ -1,11 +1,15 @@
-// Rays through the scene box, a cube around 0.5 (slab method), and the transform of a camera ray to internal space.
+// Rays through axis-aligned boxes (slab method), and the transform of a camera ray to internal space.
 #pragma once
 #include "numbers.cuh"
 
-__device__ __forceinline__ void clip(float origin, float direction, float half_edge, float& near, float& far) {
-    const float low = 0.5f - half_edge - origin, high = 0.5f + half_edge - origin;
+struct Box {
+    vec3 low, high;
+};
+
+__device__ __forceinline__ void clip(float origin, float direction, float box_low, float box_high, float& near, float& far) {
+    const float low = box_low - origin, high = box_high - origin;
     if (direction == 0.0f) {
-        if (low > 0.0f || high < 0.0f) far = -1.0f, near = 0.0f;
+        if (low > 0.0f || high < 0.0f) far = -1.0f;
         return;
     }
     const float a = low / direction, b = high / direction;
@@ -14,11 +18,11 @@ __device__ __forceinline__ void clip(float origin, float direction, float half_e
 }
 
 // Entry (not before 0) and exit; the ray misses where far <= near.
-__device__ __forceinline__ void box_interval(vec3 origin, vec3 direction, float half_edge, float& near, float& far) {
+__device__ __forceinline__ void box_interval(vec3 origin, vec3 direction, const Box& box, float& near, float& far) {
     near = 0.0f, far = 1e30f;
-    clip(origin.x, direction.x, half_edge, near, far);
-    clip(origin.y, direction.y, half_edge, near, far);
-    clip(origin.z, direction.z, half_edge, near, far);
+    clip(origin.x, direction.x, box.low.x, box.high.x, near, far);
+    clip(origin.y, direction.y, box.low.y, box.high.y, near, far);
+    clip(origin.z, direction.z, box.low.z, box.high.z, near, far);
 }
 
 // pose: [3, 4] row major.

@@ -1,6 +1,6 @@
 // Lens models: from the image plane (pixel - principal) / focal to a camera-space ray. Formulas: geometry/lenses.py.
 #pragma once
-#include "numbers.cuh"
+#include "box.cuh"
 
 enum Lens { PERSPECTIVE, OPENCV, OPENCV_FISHEYE, FTHETA, LATLONG, EQUIRECTANGULAR, ORTHOGRAPHIC };
 
@@ -48,4 +48,22 @@ __device__ __forceinline__ vec3 camera_ray(int lens, float u, float v, const flo
     if (lens == OPENCV) return opencv_ray(u, v, params);
     if (lens == OPENCV_FISHEYE) return fisheye_ray(u, v, params);
     return {u, v, 1.0f};
+}
+
+// Views one after the other (rays/op.py).
+struct Cameras {
+    const float* camera_to_world;
+    const float* focal;
+    const float* principal;
+    const int* resolution;
+    const int* lens;
+    const float* lens_params;
+};
+
+// Unit direction in internal space through the position (x, y) of a view, in pixels.
+__device__ __forceinline__ vec3 direction_through(const Cameras& cameras, int view, float x, float y) {
+    const float* focal = cameras.focal + 2 * view;
+    const float* principal = cameras.principal + 2 * view;
+    const vec3 ray = camera_ray(cameras.lens[view], (x - principal[0]) / focal[0], (y - principal[1]) / focal[1], cameras.lens_params + N_LENS_PARAMS * view);
+    return normalized(rotate(cameras.camera_to_world + 12 * view, ray));
 }

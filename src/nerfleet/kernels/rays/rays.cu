@@ -3,7 +3,6 @@
 //   resolution [n_views, 2] i32, lens [n_views] i32, lens_params [n_views, 7] f32
 //   state [4] i64 (step, rays of this step)
 //   origins, directions, targets, backgrounds [N, 3] f32, starts [N] f32: written
-#include "box.cuh"
 #include "color.cuh"
 #include "lens.cuh"
 #include "philox.cuh"
@@ -12,15 +11,6 @@
 constexpr unsigned STREAM_RAYS = 0, STREAM_BACKGROUND = 1;
 constexpr int STATE_STEP = 0, STATE_RAYS = 1;
 constexpr float NO_RAY = -1.0f;
-
-struct Cameras {
-    const float* camera_to_world;
-    const float* focal;
-    const float* principal;
-    const int* resolution;
-    const int* lens;
-    const float* lens_params;
-};
 
 // Last view whose first pixel is not after `pixel`.
 __device__ __forceinline__ int view_of(const long long* offsets, int n_views, long long pixel) {
@@ -43,7 +33,7 @@ __device__ __forceinline__ vec3 blend(uchar4 rgba, vec3 background, bool in_srgb
 
 extern "C" __global__ void __launch_bounds__(128)
 sample_rays(const uchar4* pixels, const long long* pixel_offsets, const Cameras cameras, const long long* state, long long n_pixels, int n_views,
-            unsigned key_low, unsigned key_high, const Stepping stepping, float half_edge, int background_kind, int srgb_blend, float* origins, float* directions,
+            unsigned key_low, unsigned key_high, const Stepping stepping, const Box box, int background_kind, int srgb_blend, float* origins, float* directions,
             float* starts, float* targets, float* backgrounds) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const int n_rays = static_cast<int>(state[STATE_RAYS]);
@@ -54,15 +44,11 @@ sample_rays(const uchar4* pixels, const long long* pixel_offsets, const Cameras 
     const long long pixel = (static_cast<unsigned long long>(i) * total + offset) / static_cast<unsigned long long>(n_rays);
     const int view = view_of(pixel_offsets, n_views, pixel);
     const int inside = static_cast<int>(pixel - pixel_offsets[view]), width = cameras.resolution[2 * view];
-    const float* focal = cameras.focal + 2 * view;
-    const float* principal = cameras.principal + 2 * view;
-    const float u = (inside % width + 0.5f - principal[0]) / focal[0], v = (inside / width + 0.5f - principal[1]) / focal[1];
-    const float* pose = cameras.camera_to_world + 12 * view;
-    const vec3 direction = normalized(rotate(pose, camera_ray(cameras.lens[view], u, v, cameras.lens_params + N_LENS_PARAMS * view)));
-    const vec3 origin = translation(pose);
+    const vec3 direction = direction_through(cameras, view, inside % width + 0.5f, inside / width + 0.5f);
+    const vec3 origin = translation(cameras.camera_to_world + 12 * view);
 
     float near, far;
-    box_interval(origin, direction, half_edge, near, far);
+    box_interval(origin, direction, box, near, far);
     const uchar4 rgba = pixels[pixel];
     const bool masked = rgba.x == 255 && rgba.y == 0 && rgba.z == 255 && rgba.w == 0;
     vec3 background;

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,18 +27,6 @@ _SCALARS: dict[str, Any] = {
 }
 _DEFAULT_SHARED_BYTES = 48 * 1024
 OLDEST = (7, 5)
-_preloading = False
-
-
-@contextlib.contextmanager
-def preloading() -> Iterator[None]:
-    """Inside, launches compile and load their kernels but run nothing: what follows can be captured in a CUDA graph."""
-    global _preloading
-    before, _preloading = _preloading, True
-    try:
-        yield
-    finally:
-        _preloading = before
 
 
 @functools.cache
@@ -89,8 +75,6 @@ class Program:
         index = torch.cuda.current_device() if device.index is None else device.index
         with torch.cuda.device(index):
             function = _function(self.path, self.defines, kernel, index, shared_bytes)
-            if _preloading:
-                return
             values = pack(kernel, kernels(self.path)[kernel], arguments)
             pointers = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(value) for value in values))
             x, y, z = (*grid, 1, 1)[:3]
@@ -113,11 +97,7 @@ def _function(path: Path, defines: Defines, kernel: str, device_index: int, shar
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         (error,) = driver.cuKernelSetAttribute(attribute, shared_bytes, driver.CUkernel(int(handle)), driver.CUdevice(device_index))
         _check(error, f"{shared_bytes} bytes of shared memory for {kernel}")
-    error, function = driver.cuKernelGetFunction(driver.CUkernel(int(handle)))
-    _check(error, f"loading {kernel}")
-    (error,) = driver.cuFuncLoad(function)
-    _check(error, f"loading {kernel}")
-    return function
+    return driver.CUfunction(int(handle))
 
 
 def pack(kernel: str, parameters: tuple[Parameter, ...], arguments: tuple[Argument, ...]) -> list[Any]:
