@@ -20,7 +20,7 @@ from nerfleet.config import TrainConfig
 from nerfleet.data.scene import Scene
 from nerfleet.geometry.cameras import Cameras
 from nerfleet.kernels.composite.reference import LOSSES
-from nerfleet.kernels.control.op import COUNT_KEPT, STATE_STEP
+from nerfleet.kernels.control.op import COUNT_KEPT, RAY_MULTIPLE, STATE_STEP
 from nerfleet.kernels.march.reference import N_CELLS
 from nerfleet.kernels.rays.op import BACKGROUNDS
 from nerfleet.nn.field import ParameterGroup, field_spec, initial_mlp, initial_table
@@ -31,7 +31,6 @@ from nerfleet.train.buffers import Control, RayBatch, SampleBatch
 MIN_TRANSMITTANCE = 1e-4
 SAMPLE_MARGIN = 1.25
 """Room for kept samples, in target batches: the ray count follows the kept count by one step."""
-RAY_GRANULE = 256
 WARM_UP_STEPS = 256
 """Steps in which the occupancy grid is refreshed with samples in all cells."""
 MAX_REFRESH_PERIOD = 16
@@ -97,7 +96,7 @@ class TrainStep:
 
     def _initial_rays(self) -> int:
         wanted = int(self.config.initial_rays * self.config.reference_step_ratio)
-        return min(max(wanted // RAY_GRANULE, 1) * RAY_GRANULE, self.config.max_rays)
+        return min(max(wanted // RAY_MULTIPLE, 1) * RAY_MULTIPLE, self.config.max_rays)
 
     def __call__(self, step: int) -> None:
         """Run step number ``step`` (counted from 0; the same as the device's own count)."""

@@ -2,7 +2,7 @@
 enum State { STEP, RAYS, SKIPPED, SKIPPED_IN_A_ROW };
 enum Counter { KEPT, EVALUATED, HIT, NONFINITE };
 enum Hyper { LEARNING_RATE, EMA_OLD, EMA_NEW, MEAN_DENSITY };
-constexpr int N_COUNTERS = 8, N_STATS = 8, RING = 256, RAY_MULTIPLE = 256;
+constexpr int N_COUNTERS = 8, N_STATS = 8, RING = 256, RAY_MULTIPLE = 16;
 
 extern "C" __global__ void begin(const long long* state, float* hyper, double step_ratio, double learning_rate, int decay_start, int decay_interval,
                                  double decay_base, double ema_decay) {

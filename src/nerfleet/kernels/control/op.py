@@ -29,8 +29,8 @@ library.define(
     "begin(Tensor state, Tensor(a!) hyper, float step_ratio, float learning_rate, int decay_start, int decay_interval, float decay_base, "
     "float ema_decay) -> ()"
 )
-RAY_MULTIPLE = 256
-"""Ray counts are rounded up to this."""
+RAY_MULTIPLE = 16
+"""Ray counts are rounded up to this (instant-ngp: 256, too coarse for small batches)."""
 
 
 @torch.library.impl(library, "begin", "CPU")
