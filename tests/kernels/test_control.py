@@ -79,7 +79,7 @@ def test_begin_leaves_the_mean_density(device: torch.device) -> None:
 
 @pytest.mark.parametrize(
     "rays, kept, following",
-    [(4096, 1 << 18, 4096), (4096, 1 << 17, 8192), (4096, 3 << 17, 2816), (4096, 0, 1 << 18), (4096, 1 << 30, 256), (1000, 260_000, 1024)],
+    [(4096, 1 << 18, 4096), (4096, 1 << 17, 8192), (4096, 3 << 17, 2736), (4096, 0, 1 << 18), (4096, 1 << 30, 16), (1000, 260_000, 1008)],
 )
 def test_next_ray_count(rays: int, kept: int, following: int, device: torch.device) -> None:
     control = Control.allocate(rays, device)
