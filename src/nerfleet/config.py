@@ -179,6 +179,8 @@ class TrainConfig:
             "use -1 (automatic) or 0 to 1",
         )
         check(self.near_distance >= 0, "near_distance", f"{self.near_distance} is negative", "use 0 or more")
+        for name in ("max_skipped_steps", "eval_every_steps", "eval_pixels"):
+            check(getattr(self, name) >= 0, name, f"{getattr(self, name)} is negative", "use 0 or more")
         check(self.loss_scale > 0, "loss_scale", f"{self.loss_scale}", "use a positive number")
         check(
             self.checkpoint_every_seconds > 0,

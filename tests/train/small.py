@@ -17,12 +17,6 @@ SIZE = 32
 NETWORK = NetworkConfig(encoding=EncodingConfig(n_levels=4, log2_hashmap_size=12), density=MLPConfig(32, 1), rgb=MLPConfig(32, 1))
 STEPS = 40
 CONFIG = TrainConfig(network=NETWORK, steps=STEPS, batch_size=1 << 12, max_rays=1 << 12, initial_rays=1 << 12)
-NETWORK_JSON: dict[str, Any] = {
-    "encoding": {"otype": "HashGrid", "n_levels": 4, "n_features_per_level": 4, "log2_hashmap_size": 12, "base_resolution": 16},
-    "network": {"otype": "FullyFusedMLP", "n_neurons": 32, "n_hidden_layers": 1},
-    "rgb_network": {"otype": "FullyFusedMLP", "n_neurons": 32, "n_hidden_layers": 1},
-}
-"""The same network as ``--network FILE`` reads it."""
 
 
 def config(**changes: Any) -> TrainConfig:

@@ -153,7 +153,7 @@ def say(line: str) -> None:
 def train_run(
     scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, say: Callable[[str], None]
 ) -> TrainResult:
-    """Train in a run folder: configuration before, model after."""
+    """Train in a run folder; at the end the configuration and the model are in it."""
     from nerfleet.snapshot.ingp import Snapshot
     from nerfleet.snapshot.write import snapshot_document, write_snapshot
     from nerfleet.train.trainer import train
@@ -192,7 +192,7 @@ def run_summary(result: TrainResult, out: Path) -> dict[str, Any]:
         "world_size": result.world_size,
         "strategy": result.strategy,
         "stopped_by": result.stopped_by,
-        "psnr_mean": result.evaluation.psnr_mean if result.evaluation else None,
+        "psnr_mean": result.evaluation.psnr_mean if result.evaluation and math.isfinite(result.evaluation.psnr_mean) else None,
         "ssim_mean": result.evaluation.ssim_mean if result.evaluation else None,
         "model": str(out / MODEL_FILE),
     }
