@@ -13,7 +13,7 @@ from nerfleet.errors import NerfleetError
 from nerfleet.kernels.rtc.launch import Program
 
 SOURCE = Path(__file__).with_name("adam.cu")
-BLOCK, FOUR = 256, 4
+BLOCK, EIGHT = 256, 8
 
 
 def adam(
@@ -29,4 +29,4 @@ def adam(
     n = master.numel()
     kernel = {torch.float16: "adam_half", torch.float32: "adam_float"}[gradient.dtype]
     arguments = (pointers, gradient, n, hyper, counters, int(skip_zero), constants)
-    Program(SOURCE).launch(kernel, (-(-n // (BLOCK * FOUR)),), BLOCK, *arguments, device=master.device)
+    Program(SOURCE).launch(kernel, (-(-n // (BLOCK * EIGHT)),), BLOCK, *arguments, device=master.device)

@@ -30,6 +30,7 @@ ray_loss(const float* rgb, const float* transmittance, const float* targets, con
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const int n_rays = static_cast<int>(state[STATE_RAYS]);
     float loss = 0.0f;
+    bool bad = false;
     if (i < n_rays) {
         const float left = transmittance[i], scale = loss_scale / static_cast<float>(n_rays);
         const bool counted = starts[i] >= 0.0f && left < 1.0f;
@@ -41,9 +42,9 @@ ray_loss(const float* rgb, const float* transmittance, const float* targets, con
             final[at] = colour;
             gradient[at] = counted ? value.y * scale : 0.0f;
             loss += counted ? value.x : 0.0f;
+            bad |= !is_finite(value.x);
         }
     }
-    const bool bad = !is_finite(loss);
     if (__any_sync(0xFFFFFFFFu, bad) && (threadIdx.x & 31) == 0) atomicAdd(counters + COUNT_NONFINITE, 1);
     __shared__ float sums[8];
     for (int d = 16; d > 0; d >>= 1) loss += __shfl_xor_sync(0xFFFFFFFFu, loss, d);

@@ -72,7 +72,7 @@ hash_grid_backward(const float* positions, const __half* grad_features, const Gr
     };
     const __half* gradient = grad_features + first_level * NF_FEATURES;
     float sum[LEVELS][NF_FEATURES] = {};
-    unsigned x[LEVELS], y[LEVELS], z[LEVELS];
+    unsigned x[LEVELS] = {}, y[LEVELS] = {}, z[LEVELS] = {};
     vec3 following = load3(positions + 3 * static_cast<size_t>(first));
     for (int s = first; s < end; ++s) {
         float g[LEVELS][NF_FEATURES];

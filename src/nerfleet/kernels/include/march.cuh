@@ -1,5 +1,5 @@
 // Marching: the samples of a ray are the lattice points n = start + k that lie inside the box and in an occupied cell.
-// One thread can look for the first of them; a group of K neighbouring lanes finds the next K together.
+// One thread looks for the first block of cells that is not empty; a group of neighbouring lanes finds samples together.
 #pragma once
 #include "occupancy.cuh"
 #include "stepping.cuh"
@@ -31,7 +31,7 @@ __device__ __forceinline__ Point point_at(const Scene& scene, const Ray& ray, in
     const float n = ray.start + static_cast<float>(k);
     Point p;
     p.t = from_lattice(scene.stepping, n);
-    p.dt = from_lattice(scene.stepping, n + 1.0f) - p.t;
+    p.dt = step_from(scene.stepping, n, p.t);
     p.position = ray.origin + p.t * ray.direction;
     return p;
 }
@@ -100,7 +100,7 @@ __device__ __forceinline__ int skip(const Scene& scene, const Ray& ray, int k, c
 #if NF_CONE
     if (TRAINING && cell.cascade < MAX_CASCADE) {
         // From here on the step asks for a coarser cascade, which may be occupied where this one is empty.
-        const float limit = __fdividef(0.999f * exp2_int(cell.cascade - 8), scene.stepping.cone);
+        const float limit = exp2_int(cell.cascade - 8) / scene.stepping.cone;
         if (probe.t < limit) exit = fminf(exit, limit);
     }
 #endif
@@ -108,14 +108,19 @@ __device__ __forceinline__ int skip(const Scene& scene, const Ray& ray, int k, c
     return max(k + 1, static_cast<int>(ceilf(ahead)));
 }
 
-// First occupied k of a ray, or -1; one thread a ray.
+// First k of a ray in a block of 4^3 cells that is not empty, or -1; one thread a ray. Single cells are left to groups of
+// lanes: along a surface a thread on its own would go on cell by cell for too long.
 template <bool TRAINING>
-__device__ __forceinline__ int first_sample(const Scene& scene, const Ray& ray) {
+__device__ __forceinline__ int first_block(const Scene& scene, const Ray& ray) {
     int k = 0;
     while (true) {
         const Probe probe = look<TRAINING>(scene, ray, k);
-        if (!probe.inside) return -1;
-        if (probe.occupied) return k;
+        if (!probe.inside) {
+            if (k > 0) return -1;
+            k = 1;  // rounding can put the first point just outside of the box
+            continue;
+        }
+        if (probe.cell.word != 0) return k;
         k = skip<TRAINING>(scene, ray, k, probe);
     }
 }

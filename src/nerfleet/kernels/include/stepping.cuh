@@ -41,3 +41,15 @@ __device__ __forceinline__ float step_at(const Stepping& s, float t) {
     return FINEST_STEP;
 #endif
 }
+
+// Length of the step from lattice point n at distance t: without the cancellation of a difference, but where two pieces meet.
+__device__ __forceinline__ float step_from(const Stepping& s, float n, float t) {
+#if NF_CONE
+    if (n >= s.n_log && n + 1.0f <= s.n_linear) return t * s.cone;
+    if (n + 1.0f <= s.n_log) return FINEST_STEP;
+    if (n >= s.n_linear) return COARSEST_STEP;
+    return from_lattice(s, n + 1.0f) - t;
+#else
+    return FINEST_STEP;
+#endif
+}

@@ -21,7 +21,7 @@ SCRATCH_BYTES = 32 * 4
 """Of a warp, besides its tile."""
 RENDER_LANES = 8
 """Lanes that share a ray in rendering."""
-PATIENCE = 4
+PATIENCE = 8
 """Tries to find samples after which a warp goes on with those that it has."""
 BLOCK_FIELD_THREADS = 1024
 
@@ -58,7 +58,7 @@ def trace(
     blocks = _summarize(program, "trace_blocks", bitfield, n_cascades)
     scene = pack_scene(bitfield, blocks, cone_angle, aabb_scale)
     rays = (origins, directions, starts)
-    program.launch("trace_first_samples", (-(-n // BLOCK),), BLOCK, *rays, state, scene, queue, counters, rgb, transmittance, device=device)
+    program.launch("trace_first_blocks", (-(-n // BLOCK),), BLOCK, *rays, state, scene, queue, counters, rgb, transmittance, device=device)
     stored = (sample_ray_indices, sample_positions, sample_t, sample_dt, sample_features, sample_rgb, sample_raw, sample_weight, sample_after, sample_prefix)
     sinks = struct.pack("<10Q", *(tensor.data_ptr() for tensor in stored))
     field = (table, mlp, pack_grid(scales, levels), min_transmittance, lanes, patience)
@@ -83,7 +83,7 @@ def render_rays(
     scene = pack_scene(bitfield, blocks, cone_angle, aabb_scale, box.flatten().tolist())
     rays = (origins.contiguous(), directions.contiguous(), starts.contiguous())
     pixels = (queue, counters, rgb, alpha, depth)
-    program.launch("render_first_samples", (-(-n // BLOCK),), BLOCK, *rays, n, scene, *pixels, device=device)
+    program.launch("render_first_blocks", (-(-n // BLOCK),), BLOCK, *rays, n, scene, *pixels, device=device)
     field = (table, mlp, pack_grid(scales, levels), min_transmittance, lanes, patience)
     program.launch("render_rays", (_blocks(device),), BLOCK, *rays, scene, *field, *pixels, device=device, shared_bytes=shared_bytes(sizes))
     return rgb, alpha, depth

@@ -10,11 +10,11 @@ extern __shared__ __align__(16) unsigned char shared_memory[];
 extern "C" __global__ void __launch_bounds__(1024) render_blocks(const unsigned long long* bits, unsigned* blocks) { summarize_blocks(bits, blocks); }
 
 extern "C" __global__ void __launch_bounds__(128)
-render_first_samples(const float* origins, const float* directions, const float* starts, int n, const Scene scene, int* queue, int* counters, float* rgb, float* alpha, float* depth) {
+render_first_blocks(const float* origins, const float* directions, const float* starts, int n, const Scene scene, int* queue, int* counters, float* rgb, float* alpha, float* depth) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     int k = -1;
     if (i < n && starts[i] >= 0.0f) {
-        k = first_sample<false>(scene, Ray{load3(origins + 3 * i), load3(directions + 3 * i), starts[i]});
+        k = first_block<false>(scene, Ray{load3(origins + 3 * i), load3(directions + 3 * i), starts[i]});
     }
     const unsigned hits = __ballot_sync(ALL_LANES, k >= 0);
     int first = 0;

@@ -1,9 +1,9 @@
 // Training: march, evaluate the field and composite, with early stop; two kernels.
 //   origins, directions [N, 3] f32, starts [N] f32 (negative: no ray), state [4] i64 (STATE_RAYS: rays of this step)
 //   scene           bits, box and lattice (march/cuda.py)
-//   queue           [N, 2] i32 scratch: (ray, first k) of each ray that has samples, in any order
+//   queue           [N, 2] i32 scratch: (ray, first k) of each ray that may have samples, in any order
 //   lanes           that share a ray (4, 8, 16 or 32), or 0: as suits the batch; patience: tries before some wait no longer
-//   counters        [8] i32, zero at the start: kept, evaluated, hit (length of the queue), non-finite, head of the queue
+//   counters        [8] i32, zero at the start: kept, evaluated, hit, non-finite, head and length of the queue
 //   rgb [N, 3], transmittance [N] f32: written for every ray; transmittance 0: cut, 1: no samples
 //   sample_*        [capacity, ...] the kept samples (docs of nerfleet::trace)
 #include "trace.cuh"
@@ -11,23 +11,23 @@
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
 constexpr int STATE_RAYS = 1;
-enum Counter { KEPT, EVALUATED, HIT, NONFINITE, QUEUE };
+enum Counter { KEPT, EVALUATED, HIT, NONFINITE, QUEUE, QUEUED };
 
 // A block of 1,024 threads makes one word of the block field: 32 blocks of 16^3 cells.
 extern "C" __global__ void __launch_bounds__(1024) trace_blocks(const unsigned long long* bits, unsigned* blocks) { summarize_blocks(bits, blocks); }
 
-// One thread a ray: the first sample; rays that have one join the queue.
+// One thread a ray: where it comes near something occupied; rays that do join the queue.
 extern "C" __global__ void __launch_bounds__(128)
-trace_first_samples(const float* origins, const float* directions, const float* starts, const long long* state, const Scene scene, int* queue, int* counters, float* rgb, float* transmittance) {
+trace_first_blocks(const float* origins, const float* directions, const float* starts, const long long* state, const Scene scene, int* queue, int* counters, float* rgb, float* transmittance) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const bool exists = i < static_cast<int>(state[STATE_RAYS]);
     int k = -1;
     if (exists && starts[i] >= 0.0f) {
-        k = first_sample<true>(scene, Ray{load3(origins + 3 * i), load3(directions + 3 * i), starts[i]});
+        k = first_block<true>(scene, Ray{load3(origins + 3 * i), load3(directions + 3 * i), starts[i]});
     }
     const unsigned hits = __ballot_sync(ALL_LANES, k >= 0);
     int first = 0;
-    if (lane_index() == 0 && hits) first = atomicAdd(counters + HIT, __popc(hits));
+    if (lane_index() == 0 && hits) first = atomicAdd(counters + QUEUED, __popc(hits));
     first = __shfl_sync(ALL_LANES, first, 0);
     if (k >= 0) {
         const int place = first + __popc(hits & ((1u << lane_index()) - 1));
@@ -77,11 +77,11 @@ __device__ __forceinline__ void store_sample(const Sinks& sinks, int slot, int r
     store3(sinks.prefix + 3 * slot, c.prefix);
 }
 
-// Lanes a ray: about as many as it will keep samples, so that few are evaluated in vain. The ray count is steered so that
-// the batch holds about `capacity` kept samples.
-__device__ __forceinline__ int lanes_a_ray(int capacity, int n_hit) {
-    const int expected = capacity / max(n_hit, 1);
-    return expected < 12 ? 4 : (expected < 40 ? 8 : (expected < 120 ? 16 : 32));
+// Lanes a ray: more for long rays; at most a part of a group's samples is evaluated in vain. The ray count is steered so that the
+// batch holds about `capacity` kept samples. Chosen by measurement (docs/performance.md).
+__device__ __forceinline__ int lanes_a_ray(int capacity, int n_queue) {
+    const int expected = capacity / max(n_queue, 1);
+    return expected < 6 ? 8 : (expected < 48 ? 16 : 32);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 4)
@@ -95,11 +95,11 @@ trace_rays(const float* origins, const float* directions, const float* starts, c
     clear_padding(tile + lane_index() * TILE_STRIDE);
     __syncthreads();
 
-    const int n_queue = counters[HIT];
+    const int n_queue = counters[QUEUED];
     const Group group(lanes > 0 ? lanes : lanes_a_ray(capacity, n_queue));
     Ray ray{};
     Gathered gathered{};
-    int index = -1, k = 0, n_samples = 0, n_evaluated = 0;
+    int index = -1, k = 0, n_samples = 0, n_evaluated = 0, n_hit = 0;
     bool ended = true;
     while (true) {
         const int place = take_rays(group, index < 0, counters + QUEUE, n_queue);
@@ -112,6 +112,7 @@ trace_rays(const float* origins, const float* directions, const float* starts, c
         if (!__any_sync(ALL_LANES, index >= 0)) break;
         int own_k;
         const int found = find_samples<true>(scene, ray, group, min(group.width, MAX_SAMPLES - n_samples), patience, scratch, k, ended, own_k);
+        n_hit += group.rank == 0 && found > 0 && n_samples == 0;
         n_samples += found;
         ended = ended || n_samples >= MAX_SAMPLES;
         if (__any_sync(ALL_LANES, found > 0)) {
@@ -142,6 +143,12 @@ trace_rays(const float* origins, const float* directions, const float* starts, c
             ended = true;
         }
     }
-    for (int d = 16; d > 0; d >>= 1) n_evaluated += __shfl_xor_sync(ALL_LANES, n_evaluated, d);
-    if (lane_index() == 0) atomicAdd(counters + EVALUATED, n_evaluated);
+    for (int d = 16; d > 0; d >>= 1) {
+        n_evaluated += __shfl_xor_sync(ALL_LANES, n_evaluated, d);
+        n_hit += __shfl_xor_sync(ALL_LANES, n_hit, d);
+    }
+    if (lane_index() == 0) {
+        atomicAdd(counters + EVALUATED, n_evaluated);
+        atomicAdd(counters + HIT, n_hit);
+    }
 }
