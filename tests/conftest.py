@@ -43,6 +43,11 @@ def peer_dir(data_dir: Path) -> Path:
     return folder
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Bytes are named by their length: compressed data holds the time, and two workers must collect the same names."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what the machine cannot run, and say why."""
     if any(item.get_closest_marker("gpu") for item in items):
