@@ -36,7 +36,7 @@ def test_it_learns(finished: Finished) -> None:
     result, _ = finished
     losses = result.history.losses
     assert result.history.steps == list(range(STEPS))
-    assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
+    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
     assert result.evaluation is not None
     assert result.evaluation.psnr_mean > 11
     assert result.evaluation.psnr_mean == pytest.approx(sum(v.psnr for v in result.evaluation.views) / 2)
@@ -190,9 +190,10 @@ def test_it_trains_outside_the_main_thread(scene: Scene) -> None:
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_few_photographs(n: int, scene: Scene) -> None:
-    result = train(of_views(scene, n), config(steps=20), device="cpu")
+    result = train(of_views(scene, n), config(), device="cpu")
+    losses = result.history.losses
     assert result.evaluation is None
-    assert result.history.losses[-1] < result.history.losses[0]
+    assert sum(losses[-8:]) < 0.8 * sum(losses[:8])
 
 
 @pytest.mark.parametrize("n_masked", [1, 8])
