@@ -128,12 +128,12 @@ __device__ __forceinline__ void adam_all(const Arrays& a, Gradient* gradient, lo
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 adam_half(const Arrays arrays, __half* gradient, long long n, const float* hyper, const int* counters, int skip_zero, const Constants constants) {
     adam_all(arrays, gradient, n, hyper, counters, skip_zero, constants);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 adam_float(const Arrays arrays, float* gradient, long long n, const float* hyper, const int* counters, int skip_zero, const Constants constants) {
     adam_all(arrays, gradient, n, hyper, counters, skip_zero, constants);
 }

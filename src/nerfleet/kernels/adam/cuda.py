@@ -13,7 +13,7 @@ from nerfleet.errors import NerfleetError
 from nerfleet.kernels.rtc.launch import Program
 
 SOURCE = Path(__file__).with_name("adam.cu")
-BLOCK, EIGHT = 256, 8
+BLOCK, EIGHT = 128, 8
 
 
 def adam(
