@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.backends import EMULATED, GPU, Backend
+from tests.support.emulator import marked
 
 import nerfleet.kernels.adam.op
 import nerfleet.kernels.composite.op
@@ -15,8 +17,6 @@ import nerfleet.kernels.rays.camera
 import nerfleet.kernels.rays.op  # noqa: F401  (registers the ops)
 from nerfleet.geometry.box import scene_box
 from nerfleet.kernels.march.reference import N_CELLS
-from tests.support.backends import EMULATED, GPU, Backend
-from tests.support.emulator import marked
 
 
 @pytest.fixture(params=[EMULATED, GPU])

@@ -37,7 +37,10 @@ def test_made_once(folder: Path) -> None:
     assert make.calls == 2
 
 
-@pytest.mark.parametrize("damage", [b"", b"nerfleet", cache.pack(b"machine code")[:-1], cache.pack(b"machine code")[:-1] + b"x", b"x" + cache.pack(b"machine code")])
+WHOLE = cache.pack(b"machine code")
+
+
+@pytest.mark.parametrize("damage", [b"", b"nerfleet", WHOLE[:-1], WHOLE[:-1] + b"x", b"x" + WHOLE])
 def test_damage_is_found_and_mended(damage: bytes, folder: Path) -> None:
     make = Maker()
     cache.cached("k", "a" * 64, make)
