@@ -66,7 +66,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def n_rays_for(backend: Backend) -> int:
-    return 40 if backend.kind == "emulated" else 5000
+    return 20 if backend.kind == "emulated" else 5000
 
 
 def by_ray_and_distance(samples: list[torch.Tensor], n: int) -> np.ndarray:
@@ -121,13 +121,14 @@ def test_full_buffers_change_no_colour(backend: Backend) -> None:
     assert (cramped[4] != marked(1)).all()
 
 
+@pytest.mark.parametrize("step_cascades", [False, True])
 @pytest.mark.parametrize("name", SCENES)
-def test_rendering(name: str, backend: Backend) -> None:
+def test_rendering(name: str, step_cascades: bool, backend: Backend) -> None:
     scene = Scene(*SCENES[name], n_rays_for(backend))
     box = scene_box(SCENES[name][0])
     rays = (scene.origins, scene.directions, scene.starts, box, *scene.march)
-    expected = on_cpu("render_rays", *rays, scene.table.float(), scene.mlp.float(), *SPEC.arguments, 1e-4)
-    found = backend("render_rays", *rays, scene.table, scene.mlp, *SPEC.arguments, 1e-4)
+    expected = on_cpu("render_rays", *rays, scene.table.float(), scene.mlp.float(), *SPEC.arguments, 1e-4, step_cascades)
+    found = backend("render_rays", *rays, scene.table, scene.mlp, *SPEC.arguments, 1e-4, step_cascades)
     for ours, theirs in zip(found, expected):  # type: ignore[call-overload]
         close = torch.isclose(ours, theirs, rtol=5e-3, atol=5e-3).view(len(ours), -1).all(1)
         assert close.float().mean() > 0.99
@@ -137,7 +138,7 @@ def test_crop_box(backend: Backend) -> None:
     scene = Scene(*SCENES["aabb 1"], 30)
     outside = torch.tensor([[2.0, 2.0, 2.0], [3.0, 3.0, 3.0]])
     rays = (scene.origins, scene.directions, scene.starts, outside, *scene.march)
-    rgb, alpha, depth = backend("render_rays", *rays, scene.table, scene.mlp, *SPEC.arguments, 1e-4)
+    rgb, alpha, depth = backend("render_rays", *rays, scene.table, scene.mlp, *SPEC.arguments, 1e-4, True)
     assert (rgb == 0).all()
     assert (alpha == 0).all()
     assert (depth == 0).all()

@@ -87,15 +87,16 @@ class Dense:
     values: dict[str, Tensor]
 
 
-def dense(w: World, training: bool, box: Tensor | None = None, limit: float = LIMIT) -> Dense:
+def dense(w: World, step_cascades: bool, limited: bool, box: Tensor | None = None, limit: float = LIMIT) -> Dense:
+    """``step_cascades``: which cells are looked up; ``limited``: to the samples of a training ray."""
     origins, directions = w.origins.cpu().double(), w.directions.cpu().double()
     march = (w.bitfield.cpu(), n_cascades(w.aabb_scale), w.cone, w.aabb_scale)
     n_steps = 1030 if w.aabb_scale == 1 else 1300
-    t, dt, valid = march_reference.march(origins, directions, w.starts.cpu().double(), *march, n_steps, training)
+    t, dt, valid = march_reference.march(origins, directions, w.starts.cpu().double(), *march, n_steps, step_cascades)
     points = origins[:, None] + directions[:, None] * t[..., None]
     if box is not None:
         valid &= ((points >= box[0]) & (points <= box[1])).all(-1)
-    if training:
+    if limited:
         valid &= torch.cumsum(valid, 1) <= march_reference.MAX_SAMPLES
     rgb, raw = torch.zeros(*valid.shape, 3, dtype=torch.float64), torch.zeros(valid.shape, dtype=torch.float64)
     positions = to_unit_cube(points[valid], w.aabb_scale).clamp(0, 1)
@@ -146,7 +147,7 @@ def allowed(w: World, steepness: float = 0.25) -> tuple[torch.dtype, int]:
 @pytest.mark.parametrize("aabb_scale, share", [(1, 0.15), (1, 1.0), (4, 0.15), (4, 0.6)])
 def test_training_rays_against_dense(aabb_scale: int, share: float, device: torch.device) -> None:
     w = world(device, aabb_scale, share=share)
-    expected, traced = dense(w, training=True), run_trace(w)
+    expected, traced = dense(w, step_cascades=True, limited=True), run_trace(w)
     n_kept = int(traced.counters[COUNT_KEPT])
     assert bool((expected.transmittance == 0).any()), "no ray is cut: the test would show less"
     assert bool((expected.transmittance == 1).any())
@@ -187,7 +188,7 @@ def test_skipping_stops_where_steps_ask_for_a_coarser_cascade(device: torch.devi
     w.origins.fill_(1e-4)
     w.directions.copy_(torch.nn.functional.normalize(random_directions(100, device).abs() + 0.5, dim=-1))
     w.starts.copy_(torch.linspace(0, 1, 100, device=device))
-    expected, traced = dense(w, training=True), run_trace(w)
+    expected, traced = dense(w, step_cascades=True, limited=True), run_trace(w)
     counts = torch.bincount(traced.samples.ray_indices[: int(traced.counters[COUNT_KEPT])].cpu().long(), minlength=100)
     assert int(expected.kept.sum(1).min()) > 20
     assert int((counts != expected.kept.sum(1)).sum()) <= 2  # rounding
@@ -253,20 +254,22 @@ def test_a_start_on_the_border_is_not_lost(device: torch.device) -> None:
     assert bool((traced.transmittance[far - near > 0.02] < 1).all())
 
 
-def run_render(w: World, box: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    rgb, alpha, depth = torch.ops.nerfleet.render_rays(w.origins, w.directions, w.starts, box, *w.march, w.table, w.mlp, *w.spec.arguments, LIMIT)
+def run_render(w: World, box: Tensor, step_cascades: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    scene = (*w.march, w.table, w.mlp, *w.spec.arguments)
+    rgb, alpha, depth = torch.ops.nerfleet.render_rays(w.origins, w.directions, w.starts, box, *scene, LIMIT, step_cascades)
     return rgb.cpu(), alpha.cpu(), depth.cpu()
 
 
 @pytest.mark.parametrize("aabb_scale, share", [(1, 0.15), (1, 1.0), (4, 0.05), (4, 0.3)])
 @pytest.mark.parametrize("crop", [False, True])
-def test_rendering_against_dense(aabb_scale: int, share: float, crop: bool, device: torch.device) -> None:
+@pytest.mark.parametrize("step_cascades", [False, True])
+def test_rendering_against_dense(aabb_scale: int, share: float, crop: bool, step_cascades: bool, device: torch.device) -> None:
     w = world(device, aabb_scale, share=share)
     box = scene_box(aabb_scale)
     if crop:
         box = 0.5 + (box - 0.5) * torch.tensor([0.3, 0.55, 0.8])
-    expected = dense(w, training=False, box=box.double())
-    rgb, alpha, depth = run_render(w, box)
+    expected = dense(w, step_cascades, limited=False, box=box.double())
+    rgb, alpha, depth = run_render(w, box, step_cascades)
     cut = expected.transmittance == 0
     weights = expected.values["weight"]
     full = weights.sum(1)
@@ -302,7 +305,7 @@ def test_one_occupied_cell_is_found_from_everywhere(device: torch.device) -> Non
     target = ((cell + 0.5) / 128).to(device)
     w.directions.copy_(torch.nn.functional.normalize(target - w.origins, dim=-1))
     w.starts.copy_(to_lattice(torch.full((200,), 0.01), w.cone).to(device))
-    expected, (_, alpha, _) = dense(w, training=False), run_render(w, scene_box(4))
+    expected, (_, alpha, _) = dense(w, False, limited=False), run_render(w, scene_box(4), step_cascades=False)
     assert bool(expected.valid.any(1).float().mean() > 0.5)
     different = (alpha > 0) != expected.valid.any(1)
     assert int(different.sum()) <= 2
@@ -318,4 +321,4 @@ def test_schema_and_fake(device: torch.device) -> None:
     scene = (*w.march, w.table, w.mlp, *w.spec.arguments, LIMIT)
     ops = torch.ops.nerfleet
     check_op(ops.trace.default, (w.origins, w.directions, w.starts, state, *scene, *buffers, counters))
-    check_op(ops.render_rays.default, (w.origins, w.directions, w.starts, scene_box(1), *scene))
+    check_op(ops.render_rays.default, (w.origins, w.directions, w.starts, scene_box(1), *scene, True))

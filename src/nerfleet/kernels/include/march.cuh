@@ -1,5 +1,5 @@
 // Marching: the samples of a ray are the lattice points n = start + k that lie inside the box and in an occupied cell.
-// One thread looks for the first block of cells that is not empty; a group of neighbouring lanes finds samples together.
+// One thread looks for where a ray comes near something occupied; a group of neighbouring lanes finds samples together.
 #pragma once
 #include "occupancy.cuh"
 #include "stepping.cuh"
@@ -7,6 +7,12 @@
 constexpr unsigned ALL_LANES = 0xFFFFFFFFu;
 constexpr int MAX_SAMPLES = 1024;  // of a training ray
 constexpr int MAX_CASCADE = NF_CASCADES - 1;
+constexpr bool STEP_CASCADES = NF_STEP_CASCADES;  // cells are looked up no finer than the step; else by position alone
+#ifdef NF_CROPPED
+constexpr bool CROPPED = true;  // samples outside of the scene's crop box are skipped
+#else
+constexpr bool CROPPED = false;
+#endif
 constexpr float SKIP_SLACK = 0.01f;  // in steps: rounding must not skip a sample just past an empty cell's border
 
 struct Scene {
@@ -50,8 +56,7 @@ struct Probe {
     Cell cell;
 };
 
-// Looks at lattice point k. Training looks cells up in a cascade no finer than the step; rendering only by position.
-template <bool TRAINING>
+// Looks at lattice point k.
 __device__ __forceinline__ Probe look(const Scene& scene, const Ray& ray, int k) {
     Probe probe;
     probe.t = from_lattice(scene.stepping, ray.start + static_cast<float>(k));
@@ -63,12 +68,12 @@ __device__ __forceinline__ Probe look(const Scene& scene, const Ray& ray, int k)
     int cascade = 0;
     if (MAX_CASCADE > 0) {
         cascade = max(ceil_log2(2.0f * reach), 0);
-        if (TRAINING) cascade = max(cascade, cascade_of_step(step_at(scene.stepping, probe.t)));
+        if (STEP_CASCADES) cascade = max(cascade, cascade_of_step(step_at(scene.stepping, probe.t)));
         cascade = min(cascade, MAX_CASCADE);
     }
     probe.cell = look_up(scene.bits, probe.position, cascade);
     probe.occupied = is_occupied(probe.cell);
-    if (!TRAINING && probe.occupied) {
+    if (CROPPED && probe.occupied) {
         const vec3 p = probe.position;
         probe.occupied = p.x >= scene.crop_low.x && p.y >= scene.crop_low.y && p.z >= scene.crop_low.z && p.x <= scene.crop_high.x &&
                          p.y <= scene.crop_high.y && p.z <= scene.crop_high.z;
@@ -78,7 +83,6 @@ __device__ __forceinline__ Probe look(const Scene& scene, const Ray& ray, int k)
 
 // The first k after a point without density that can be occupied: past the largest empty block around the point. Blocks that
 // are empty on a coarse cascade are empty on all finer ones, whose occupied cells it includes.
-template <bool TRAINING>
 __device__ __forceinline__ int skip(const Scene& scene, const Ray& ray, int k, const Probe& probe) {
     Cell cell = probe.cell;
     if (is_occupied(cell)) return k + 1;  // cropped
@@ -97,8 +101,8 @@ __device__ __forceinline__ int skip(const Scene& scene, const Ray& ray, int k, c
         }
     }
     float exit = exit_of(cell, size, probe.position, ray.direction, probe.t);
-#if NF_CONE
-    if (TRAINING && cell.cascade < MAX_CASCADE) {
+#if NF_CONE && NF_STEP_CASCADES
+    if (cell.cascade < MAX_CASCADE) {
         // From here on the step asks for a coarser cascade, which may be occupied where this one is empty.
         const float limit = exp2_int(cell.cascade - 8) / scene.stepping.cone;
         if (probe.t < limit) exit = fminf(exit, limit);
@@ -108,21 +112,23 @@ __device__ __forceinline__ int skip(const Scene& scene, const Ray& ray, int k, c
     return max(k + 1, static_cast<int>(ceilf(ahead)));
 }
 
-// First k of a ray in a block of 4^3 cells that is not empty, or -1; one thread a ray. Single cells are left to groups of
-// lanes: along a surface a thread on its own would go on cell by cell for too long.
-template <bool TRAINING>
-__device__ __forceinline__ int first_block(const Scene& scene, const Ray& ray) {
+// First occupied k of a ray, or -1 if there is none; one thread a ray. After FINE_TRIES looks into blocks that are not empty it
+// answers with where it is: along a surface a thread on its own would go on cell by cell for too long, groups of lanes are better.
+__device__ __forceinline__ int first_candidate(const Scene& scene, const Ray& ray) {
+    constexpr int FINE_TRIES = 16;
     int k = 0;
-    while (true) {
-        const Probe probe = look<TRAINING>(scene, ray, k);
+    for (int fine = 0; fine < FINE_TRIES;) {
+        const Probe probe = look(scene, ray, k);
         if (!probe.inside) {
             if (k > 0) return -1;
             k = 1;  // rounding can put the first point just outside of the box
             continue;
         }
-        if (probe.cell.word != 0) return k;
-        k = skip<TRAINING>(scene, ray, k, probe);
+        if (probe.occupied) return k;
+        fine += probe.cell.word != 0;
+        k = skip(scene, ray, k, probe);
     }
+    return k;
 }
 
 // One bit for each block of 16^3 cells: whether one of them is occupied. A warp reads the 512 bytes of a block.
@@ -164,7 +170,6 @@ struct Group {
 // k moves on; `ended` is set when the ray has left the box. All lanes of the warp call it together; a group whose ray is
 // `ended` on entry takes no part. Stops after `patience` tries if some group has samples.
 // scratch: 32 ints a warp. Returns the number found.
-template <bool TRAINING>
 __device__ __forceinline__ int find_samples(const Scene& scene, const Ray& ray, const Group& group, int want, int patience, int* scratch, int& k, bool& ended,
                                             int& own_k) {
     int found = 0;
@@ -175,9 +180,9 @@ __device__ __forceinline__ int find_samples(const Scene& scene, const Ray& ray, 
         bool inside = true, filled = false;
         int next = k + group.width;
         if (searching) {
-            const Probe probe = look<TRAINING>(scene, ray, k + group.rank);
+            const Probe probe = look(scene, ray, k + group.rank);
             inside = probe.inside, filled = probe.occupied;
-            if (group.rank == group.width - 1 && inside && !filled) next = skip<TRAINING>(scene, ray, k + group.rank, probe);
+            if (group.rank == group.width - 1 && inside && !filled) next = skip(scene, ray, k + group.rank, probe);
         }
         const unsigned outside = group.ballot(!inside);
         unsigned occupied = group.ballot(filled);

@@ -149,13 +149,14 @@ def coarser_from(cascade, cone):
 
 
 @numba.njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-def march(live, origins, directions, starts, offsets, bitfield, n_cascades, cone_angle, box, training, limit, t_out, dt_out, counts):
+def march(live, origins, directions, starts, offsets, bitfield, n_cascades, cone_angle, box, step_cascades, limit, t_out, dt_out, counts):
     """The next samples of each live ray.
 
     Args:
         live: [m] int64 indices of rays that go on.
         offsets: [n] int32 next lattice offset k of each ray; set to -1 when the ray has left the box.
         box: [2, 3] float32, samples lie inside.
+        step_cascades: look cells up no finer than the step (kernels/trace/op.py).
         limit: [m] int32 samples wanted of each live ray, at most the width of the outputs.
         t_out, dt_out: [m, width] float32, first ``counts[i]`` columns written.
         counts: [m] int32.
@@ -185,7 +186,7 @@ def march(live, origins, directions, starts, offsets, bitfield, n_cascades, cone
                 break
             cascade = position_cascade(x, y, z, n_cascades)
             dt = step_length(n, t, pieces)
-            if training:
+            if step_cascades:
                 cascade = max(cascade, step_cascade(dt, n_cascades))
             if occupied(x, y, z, cascade, bitfield):
                 t_out[i, count] = t
@@ -193,11 +194,11 @@ def march(live, origins, directions, starts, offsets, bitfield, n_cascades, cone
                 count += 1
                 k += 1
                 continue
-            if not training:
+            if not step_cascades:
                 while cascade < n_cascades - 1 and not occupied(x, y, z, cascade + 1, bitfield):
                     cascade += 1
             leaves = cell_exit(x, y, z, dx, dy, dz, t, cascade)
-            if training and cone_angle > 0 and cascade < n_cascades - 1:
+            if step_cascades and cone_angle > 0 and cascade < n_cascades - 1:
                 leaves = min(leaves, coarser_from(cascade, cone_angle))
             k += steps_to(leaves, n, pieces)
         offsets[ray] = k

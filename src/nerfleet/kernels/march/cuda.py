@@ -16,8 +16,8 @@ BLOCK_BYTES = 64
 EVERYWHERE = (-1e30, -1e30, -1e30, 1e30, 1e30, 1e30)
 
 
-def march_defines(n_cascades: int, cone_angle: float) -> Defines:
-    return (("NF_CASCADES", n_cascades), ("NF_CONE", int(cone_angle > 0)))
+def march_defines(n_cascades: int, cone_angle: float, step_cascades: bool = True) -> Defines:
+    return (("NF_CASCADES", n_cascades), ("NF_CONE", int(cone_angle > 0)), ("NF_STEP_CASCADES", int(step_cascades)))
 
 
 def pack_stepping(cone_angle: float) -> bytes:

@@ -55,7 +55,7 @@ def from_lattice(n: Tensor, cone_angle: float) -> Tensor:
 
 
 def cascade_of(positions: Tensor, dt: Tensor | None, n_cascades: int) -> Tensor:
-    """Cascade whose cells are looked up: the smallest that holds the position; in training (``dt`` given) not one
+    """Cascade whose cells are looked up: the smallest that holds the position; with ``dt`` given not one
     whose cells are finer than the step asks for: the smallest m with 256 * dt < 2^m at least."""
     extent = 2 * (positions - 0.5).abs().amax(-1)
     cascade = torch.ceil(torch.log2(extent.clamp_min(1e-9))).clamp_min(0)
@@ -86,7 +86,7 @@ def occupied(bitfield: Tensor, index: Tensor) -> Tensor:
 
 
 def march(
-    origins: Tensor, directions: Tensor, starts: Tensor, bitfield: Tensor, n_cascades: int, cone_angle: float, aabb_scale: int, n_steps: int, training: bool
+    origins: Tensor, directions: Tensor, starts: Tensor, bitfield: Tensor, n_cascades: int, cone_angle: float, aabb_scale: int, n_steps: int, step_cascades: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Dense marching.
 
@@ -103,6 +103,6 @@ def march(
     dt = from_lattice(n + 1, cone_angle) - t
     positions = origins[:, None] + directions[:, None] * t[..., None]
     inside = ((positions - 0.5).abs() <= 0.5 * aabb_scale).all(-1)
-    cascade = cascade_of(positions, dt if training else None, n_cascades)
+    cascade = cascade_of(positions, dt if step_cascades else None, n_cascades)
     valid = inside & occupied(bitfield, cell_index(positions, cascade)) & (starts[:, None] >= 0)
     return t, dt, valid

@@ -112,18 +112,18 @@ class _Rays:
 
 
 class _Tracer:
-    """The field and the scene that rays are traced through; with a crop ``box`` by the rules of rendering, else of training."""
+    """The field and the scene that rays are traced through; with a crop ``box`` without the limits of training."""
 
-    def __init__(self, march: tuple, table: Tensor, mlp: Tensor, field: tuple, min_transmittance: float, box: Tensor | None = None) -> None:
+    def __init__(self, march: tuple, table: Tensor, mlp: Tensor, field: tuple, min_transmittance: float, box: Tensor | None = None, step_cascades: bool = True) -> None:
         bitfield, self.n_cascades, cone_angle, self.aabb_scale = march
         self.bitfield, self.cone_angle = bitfield.numpy(), np.float32(cone_angle)
         self.table, self.mlp = table.detach().float(), mlp.detach().float()
         *self.grid, self.density_dims, self.rgb_dims = field
         self.min_transmittance = np.float32(min_transmittance)
-        self.training = box is None
+        self.step_cascades = step_cascades
         half = 0.5 * self.aabb_scale
         self.box = np.array([[0.5 - half] * 3, [0.5 + half] * 3], np.float32) if box is None else box.float().numpy()
-        self.limit = MAX_SAMPLES if self.training else NO_LIMIT
+        self.limit = MAX_SAMPLES if box is None else NO_LIMIT
 
     def round(self, rays: _Rays) -> tuple[np.ndarray, dict[str, np.ndarray], int]:
         """One round -> (indices of the kept samples' rays, their values by name, samples evaluated)."""
@@ -132,7 +132,7 @@ class _Tracer:
         limit = np.minimum(self.limit - rays.n_samples[live], width).astype(np.int32)
         t_in, dt_in = np.empty((len(live), width), np.float32), np.empty((len(live), width), np.float32)
         counts = np.empty(len(live), np.int32)
-        scene = (self.bitfield, self.n_cascades, self.cone_angle, self.box, self.training)
+        scene = (self.bitfield, self.n_cascades, self.cone_angle, self.box, self.step_cascades)
         march_cpu.march(live, rays.origins, rays.directions, rays.starts, rays.offsets, *scene, limit, t_in, dt_in, counts)
 
         firsts = np.cumsum(counts) - counts
@@ -192,7 +192,7 @@ def render_rays(origins: Tensor, directions: Tensor, starts: Tensor, box: Tensor
     """Arguments as the op's schema (trace/op.py)."""
     march, (table, mlp), field, min_transmittance = arguments[:4], arguments[4:6], arguments[6:12], arguments[12]
     rays = _Rays(origins, directions, starts)
-    tracer = _Tracer(march, table, mlp, field, min_transmittance, box)
+    tracer = _Tracer(march, table, mlp, field, min_transmittance, box, step_cascades=arguments[13])
     while len(rays.live):
         tracer.round(rays)
     alpha = 1 - torch.from_numpy(rays.transmittance)

@@ -58,7 +58,7 @@ def trace(
     blocks = _summarize(program, "trace_blocks", bitfield, n_cascades)
     scene = pack_scene(bitfield, blocks, cone_angle, aabb_scale)
     rays = (origins, directions, starts)
-    program.launch("trace_first_blocks", (-(-n // BLOCK),), BLOCK, *rays, state, scene, queue, counters, rgb, transmittance, device=device)
+    program.launch("trace_candidates", (-(-n // BLOCK),), BLOCK, *rays, state, scene, queue, counters, rgb, transmittance, device=device)
     stored = (sample_ray_indices, sample_positions, sample_t, sample_dt, sample_features, sample_rgb, sample_raw, sample_weight, sample_after, sample_prefix)
     sinks = struct.pack("<10Q", *(tensor.data_ptr() for tensor in stored))
     field = (table, mlp, pack_grid(scales, levels), min_transmittance, lanes, patience)
@@ -69,13 +69,13 @@ def trace(
 def render_rays(
     origins: Tensor, directions: Tensor, starts: Tensor, box: Tensor, bitfield: Tensor, n_cascades: int, cone_angle: float, aabb_scale: int,
     table: Tensor, mlp: Tensor, n_features: int, scales: Sequence[float], levels: Sequence[int], interpolation: int, density_dims: Sequence[int],
-    rgb_dims: Sequence[int], min_transmittance: float, lanes: int = RENDER_LANES, patience: int = PATIENCE,
+    rgb_dims: Sequence[int], min_transmittance: float, step_cascades: bool, lanes: int = RENDER_LANES, patience: int = PATIENCE,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """rgb [n, 3], alpha [n], depth [n]. ``box`` is read on the host: keep it on the CPU."""
     require_half("table", table)
     require_half("mlp", mlp)
     sizes = sizes_of(len(scales) * n_features, density_dims, rgb_dims)
-    program = Program(RENDER, (*field_defines(n_features, levels, interpolation, sizes), *march_defines(n_cascades, cone_angle)))
+    program = Program(RENDER, (*field_defines(n_features, levels, interpolation, sizes), *march_defines(n_cascades, cone_angle, step_cascades)))
     device, n = origins.device, len(starts)
     rgb, alpha, depth = torch.empty(n, 3, device=device), torch.empty(n, device=device), torch.empty(n, device=device)
     queue, counters = torch.empty(n, 2, dtype=torch.int32, device=device), torch.zeros(2, dtype=torch.int32, device=device)
@@ -83,7 +83,7 @@ def render_rays(
     scene = pack_scene(bitfield, blocks, cone_angle, aabb_scale, box.flatten().tolist())
     rays = (origins.contiguous(), directions.contiguous(), starts.contiguous())
     pixels = (queue, counters, rgb, alpha, depth)
-    program.launch("render_first_blocks", (-(-n // BLOCK),), BLOCK, *rays, n, scene, *pixels, device=device)
+    program.launch("render_candidates", (-(-n // BLOCK),), BLOCK, *rays, n, scene, *pixels, device=device)
     field = (table, mlp, pack_grid(scales, levels), min_transmittance, lanes, patience)
     program.launch("render_rays", (_blocks(device),), BLOCK, *rays, scene, *field, *pixels, device=device, shared_bytes=shared_bytes(sizes))
     return rgb, alpha, depth

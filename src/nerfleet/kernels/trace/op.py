@@ -18,8 +18,8 @@ library.define(
     "Tensor(m!) counters) -> ()"
 )
 library.define(
-    f"render_rays(Tensor origins, Tensor directions, Tensor starts, Tensor box, {MARCH}, Tensor table, Tensor mlp, {GRID}, {DIMS}, float min_transmittance) "
-    "-> (Tensor rgb, Tensor alpha, Tensor depth)"
+    f"render_rays(Tensor origins, Tensor directions, Tensor starts, Tensor box, {MARCH}, Tensor table, Tensor mlp, {GRID}, {DIMS}, float min_transmittance, "
+    "bool step_cascades) -> (Tensor rgb, Tensor alpha, Tensor depth)"
 )
 
 
@@ -58,10 +58,11 @@ def _trace_fake(*_):  # type: ignore[no-untyped-def]
 
 @torch.library.impl(library, "render_rays", "CPU")
 def _render_rays_cpu(origins, directions, *arguments):  # type: ignore[no-untyped-def]
-    """Renders rays: cells are looked up in the smallest cascade that holds the position, empty space is skipped on
-    coarser cascades, there is no limit on samples.
+    """Renders rays: empty space is skipped on coarser cascades too, there is no limit on samples.
 
     Args:
+        step_cascades: look cells up no finer than the step, as training does; else in the smallest cascade that holds
+            the position, as instant-ngp's pictures do.
         box: [2, 3] float32 crop box (internal space); samples outside are skipped.
         starts: as in trace.
 

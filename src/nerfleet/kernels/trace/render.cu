@@ -3,6 +3,7 @@
 //   scene   bits, box, lattice and crop box (march/cuda.py)
 //   queue   [n, 2] i32 scratch; counters [2] i32 scratch, zero at the start: rays in the queue, its head
 //   rgb [n, 3] premultiplied, alpha [n], depth [n] f32 (docs of nerfleet::render_rays)
+#define NF_CROPPED
 #include "trace.cuh"
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -10,11 +11,11 @@ extern __shared__ __align__(16) unsigned char shared_memory[];
 extern "C" __global__ void __launch_bounds__(1024) render_blocks(const unsigned long long* bits, unsigned* blocks) { summarize_blocks(bits, blocks); }
 
 extern "C" __global__ void __launch_bounds__(128)
-render_first_blocks(const float* origins, const float* directions, const float* starts, int n, const Scene scene, int* queue, int* counters, float* rgb, float* alpha, float* depth) {
+render_candidates(const float* origins, const float* directions, const float* starts, int n, const Scene scene, int* queue, int* counters, float* rgb, float* alpha, float* depth) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     int k = -1;
     if (i < n && starts[i] >= 0.0f) {
-        k = first_block<false>(scene, Ray{load3(origins + 3 * i), load3(directions + 3 * i), starts[i]});
+        k = first_candidate(scene, Ray{load3(origins + 3 * i), load3(directions + 3 * i), starts[i]});
     }
     const unsigned hits = __ballot_sync(ALL_LANES, k >= 0);
     int first = 0;
@@ -55,7 +56,7 @@ render_rays(const float* origins, const float* directions, const float* starts, 
         }
         if (!__any_sync(ALL_LANES, index >= 0)) break;
         int own_k;
-        const int found = find_samples<false>(scene, ray, group, group.width, patience, scratch, k, ended, own_k);
+        const int found = find_samples(scene, ray, group, group.width, patience, scratch, k, ended, own_k);
         if (__any_sync(ALL_LANES, found > 0)) {
             const bool valid = group.rank < found;
             const Point point = point_at(scene, ray, valid ? own_k : k);

@@ -16,14 +16,14 @@ enum Counter { KEPT, EVALUATED, HIT, NONFINITE, QUEUE, QUEUED };
 // A block of 1,024 threads makes one word of the block field: 32 blocks of 16^3 cells.
 extern "C" __global__ void __launch_bounds__(1024) trace_blocks(const unsigned long long* bits, unsigned* blocks) { summarize_blocks(bits, blocks); }
 
-// One thread a ray: where it comes near something occupied; rays that do join the queue.
+// One thread a ray: where it may have its first sample; rays that may have one join the queue.
 extern "C" __global__ void __launch_bounds__(128)
-trace_first_blocks(const float* origins, const float* directions, const float* starts, const long long* state, const Scene scene, int* queue, int* counters, float* rgb, float* transmittance) {
+trace_candidates(const float* origins, const float* directions, const float* starts, const long long* state, const Scene scene, int* queue, int* counters, float* rgb, float* transmittance) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const bool exists = i < static_cast<int>(state[STATE_RAYS]);
     int k = -1;
     if (exists && starts[i] >= 0.0f) {
-        k = first_block<true>(scene, Ray{load3(origins + 3 * i), load3(directions + 3 * i), starts[i]});
+        k = first_candidate(scene, Ray{load3(origins + 3 * i), load3(directions + 3 * i), starts[i]});
     }
     const unsigned hits = __ballot_sync(ALL_LANES, k >= 0);
     int first = 0;
@@ -111,7 +111,7 @@ trace_rays(const float* origins, const float* directions, const float* starts, c
         }
         if (!__any_sync(ALL_LANES, index >= 0)) break;
         int own_k;
-        const int found = find_samples<true>(scene, ray, group, min(group.width, MAX_SAMPLES - n_samples), patience, scratch, k, ended, own_k);
+        const int found = find_samples(scene, ray, group, min(group.width, MAX_SAMPLES - n_samples), patience, scratch, k, ended, own_k);
         n_hit += group.rank == 0 && found > 0 && n_samples == 0;
         n_samples += found;
         ended = ended || n_samples >= MAX_SAMPLES;
