@@ -49,7 +49,11 @@ def parameters(spec: FieldSpec, generator: torch.Generator) -> tuple[torch.Tenso
     return table.half(), (torch.randn(spec.n_mlp_params, generator=generator) * 0.2).half()
 
 
-@pytest.mark.parametrize("name", GRIDS)
+SOME_GRIDS = [pytest.param(name, marks=() if name in ("base", "two features, smoothstep") else pytest.mark.slow) for name in GRIDS]
+"""Emulated kernels are built first, which takes a second or two each: the rarer ones are slow tests (on a GPU all of them run)."""
+
+
+@pytest.mark.parametrize("name", SOME_GRIDS)
 @pytest.mark.parametrize("n", [1, 131])
 def test_encoding(name: str, n: int, backend: Backend, generator: torch.Generator) -> None:
     grid, positions = GRIDS[name], points(n, generator)
@@ -58,7 +62,7 @@ def test_encoding(name: str, n: int, backend: Backend, generator: torch.Generato
     torch.testing.assert_close(backend("hash_grid", positions, table, *grid_arguments(grid)).float(), expected, rtol=2e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", SOME_GRIDS)
 def test_encoding_gradient(name: str, backend: Backend, generator: torch.Generator) -> None:
     grid, positions = GRIDS[name], points(131, generator)
     gradient = torch.randn(131, grid.n_output, generator=generator).half()
@@ -74,7 +78,15 @@ def test_encoding_gradient(name: str, backend: Backend, generator: torch.Generat
     assert not (written != 0)[table.grad == 0].any()
 
 
-@pytest.mark.parametrize(("grid", "hidden"), [("base", 64), ("two features, smoothstep", 32), ("eight features", 128)])
+SOME_FIELDS = [
+    ("base", 64),
+    pytest.param("two features, smoothstep", 32, marks=pytest.mark.slow),
+    pytest.param("eight features", 128, marks=pytest.mark.slow),
+]
+SOME_NETWORKS = [(32, 64), *(pytest.param(n, hidden, marks=pytest.mark.slow) for n, hidden in ((10, 64), (24, 32), (24, 128)))]
+
+
+@pytest.mark.parametrize(("grid", "hidden"), SOME_FIELDS)
 @pytest.mark.parametrize("n", [1, 77])
 def test_field(grid: str, hidden: int, n: int, backend: Backend, generator: torch.Generator) -> None:
     spec = FieldSpec(GRIDS[grid], density_neurons=hidden, rgb_neurons=hidden)
@@ -91,7 +103,7 @@ def test_field(grid: str, hidden: int, n: int, backend: Backend, generator: torc
     torch.testing.assert_close(density, raw, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize(("n_features", "hidden"), [(32, 64), (10, 64), (24, 32), (24, 128)])
+@pytest.mark.parametrize(("n_features", "hidden"), SOME_NETWORKS)
 def test_field_gradient(n_features: int, hidden: int, backend: Backend, generator: torch.Generator) -> None:
     spec = FieldSpec(GridSpec(n_features // 2, 2, 12, 4, 1.3), density_neurons=hidden, rgb_neurons=hidden)
     n, capacity, n_rays = 150, 200, 20
