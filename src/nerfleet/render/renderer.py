@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,7 +75,7 @@ def _trace(model: Model, origins: Tensor, directions: Tensor, starts: Tensor, bo
     return Rendered(*found)
 
 
-def render_pixels(model: Model, camera: Cameras, pixels: Tensor, **options: float) -> Rendered:
+def render_pixels(model: Model, camera: Cameras, pixels: Tensor, **options: Any) -> Rendered:
     """Pixels [n, 2] (x, y; centres at + 0.5) of ONE camera, any lens; a batch at a time."""
     parts = []
     camera = camera.to(model.device)
@@ -123,8 +124,8 @@ def _render_all(
     box, parts, at_once = render_box(model), [], RAYS_AT_ONCE[model.device.type]
     for first in range(0, n, at_once):
         count = min(at_once, n - first)
-        rays = torch.ops.nerfleet.camera_rays(*fields, width, first, count, *offset, jitter, box, model.cone_angle)
-        parts.append(_trace(model, *rays, box, min_transmittance, step_cascades))
+        origins, directions, starts = torch.ops.nerfleet.camera_rays(*fields, width, first, count, *offset, jitter, box, model.cone_angle)
+        parts.append(_trace(model, origins, directions, starts, box, min_transmittance, step_cascades))
     if len(parts) == 1:
         return parts[0]
     return Rendered(*(torch.cat([getattr(part, name) for part in parts]) for name in ("rgb", "alpha", "depth")))
