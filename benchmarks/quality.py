@@ -9,6 +9,7 @@ weights on held-out views, whole pictures, pixel centres, black background, sRGB
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import subprocess
@@ -120,14 +121,14 @@ def start_up(path: Path) -> float:
     return float(done.stdout.split()[-1])
 
 
-def scene_table(name: str, path: Path, seeds: list[int], steps: int) -> dict[str, Any]:
+def scene_table(name: str, path: Path, seeds: list[int], base: TrainConfig) -> dict[str, Any]:
     scene, test = load_scene(path), load_scene(path, split="test")
     held_out = HeldOut(test)
     torch.cuda.reset_peak_memory_stats()
     free_before = torch.cuda.mem_get_info()[0]
     runs = []
     for seed in seeds:
-        run = train_run(scene, held_out, TrainConfig(seed=seed, steps=steps), EVALUATE_AT[name])
+        run = train_run(scene, held_out, dataclasses.replace(base, seed=seed), [at for at in EVALUATE_AT[name] if at <= base.steps])
         model = run.pop("model")
         runs.append({"seed": seed} | run)
         print(name, seed, f"{run['ms_per_step']:.3f} ms/step", [(s, round(t, 2), round(p, 2)) for s, t, p in run["curve"]][::4], flush=True)
@@ -152,21 +153,29 @@ def main() -> None:
     parser.add_argument("--fox", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--decay", type=int, nargs=2, metavar=("START", "INTERVAL"), help="steps of the learning rate's decay; default: instant-ngp's")
+    parser.add_argument("--near-distance", type=float, default=TrainConfig().near_distance)
+    parser.add_argument("--start-up", action="store_true", help="also time the start of a process, kernels not cached and cached")
     parser.add_argument("--big", action="store_true", help="also time the big network on lego")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
+    config = TrainConfig(steps=arguments.steps, near_distance=arguments.near_distance)
+    if arguments.decay:
+        optimizer = dataclasses.replace(config.network.optimizer, decay_start=arguments.decay[0], decay_interval=arguments.decay[1])
+        config = dataclasses.replace(config, network=dataclasses.replace(config.network, optimizer=optimizer))
     result: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    if arguments.lego:
+    if arguments.start_up:
         result["start_up_seconds"] = [start_up(arguments.lego), start_up(arguments.lego)]
         print("start-up", result["start_up_seconds"], flush=True)
-        scene = load_scene(arguments.lego)
-        train_run(scene, HeldOut(scene), TrainConfig(steps=600), [])
-        if arguments.big:
+    for path in filter(None, (arguments.lego, arguments.fox)):
+        scene = load_scene(path)
+        train_run(scene, HeldOut(load_scene(path, split="test")), TrainConfig(steps=300), [300])  # compiles
+        if arguments.big and path == arguments.lego:
             big = train_run(scene, HeldOut(scene), TrainConfig(steps=2500, network=load_network("big")), [])
             result["big_ms_per_step"] = big["ms_per_step"]
     for name in ("lego", "fox"):
         if getattr(arguments, name):
-            result[name] = scene_table(name, getattr(arguments, name), arguments.seeds, arguments.steps)
+            result[name] = scene_table(name, getattr(arguments, name), arguments.seeds, config)
             table = {key: value for key, value in result[name].items() if key != "runs"}
             print(name, json.dumps(table), flush=True)
             arguments.out.write_text(json.dumps(result, indent=1))

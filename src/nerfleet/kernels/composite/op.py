@@ -13,8 +13,8 @@ library.define(
     "Tensor(a!) gradient, Tensor(b!) final, Tensor(c!) loss_sum, Tensor(d!) counters) -> ()"
 )
 library.define(
-    "composite_backward(Tensor ray_indices, Tensor rgb, Tensor raw, Tensor t, Tensor dt, Tensor weight, Tensor after, Tensor prefix, Tensor gradient, Tensor final, "
-    "Tensor count, Tensor hyper, float near_distance, Tensor(a!) d_rgb, Tensor(b!) d_raw) -> ()"
+    "composite_backward(Tensor ray_indices, Tensor rgb, Tensor raw, Tensor t, Tensor dt, Tensor weight, Tensor after, Tensor prefix, Tensor gradient, "
+    "Tensor final, Tensor count, Tensor hyper, float near_distance, Tensor(a!) d_rgb, Tensor(b!) d_raw) -> ()"
 )
 MEAN_DENSITY_FLOOR = 0.01
 """While the mean of the occupancy grid is below this, negative raw densities are pushed up."""

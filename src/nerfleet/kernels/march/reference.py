@@ -86,7 +86,15 @@ def occupied(bitfield: Tensor, index: Tensor) -> Tensor:
 
 
 def march(
-    origins: Tensor, directions: Tensor, starts: Tensor, bitfield: Tensor, n_cascades: int, cone_angle: float, aabb_scale: int, n_steps: int, step_cascades: bool
+    origins: Tensor,
+    directions: Tensor,
+    starts: Tensor,
+    bitfield: Tensor,
+    n_cascades: int,
+    cone_angle: float,
+    aabb_scale: int,
+    n_steps: int,
+    step_cascades: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Dense marching.
 

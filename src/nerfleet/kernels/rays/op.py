@@ -18,8 +18,8 @@ NO_RAY = -1.0
 
 library = torch.library.Library("nerfleet", "FRAGMENT")
 library.define(
-    "sample_rays(Tensor pixels, Tensor pixel_offsets, Tensor camera_to_world, Tensor focal, Tensor principal, Tensor resolution, Tensor lens, Tensor lens_params, "
-    "Tensor state, int seed, float cone_angle, int aabb_scale, int background, bool srgb_blend, "
+    "sample_rays(Tensor pixels, Tensor pixel_offsets, Tensor camera_to_world, Tensor focal, Tensor principal, Tensor resolution, Tensor lens, "
+    "Tensor lens_params, Tensor state, int seed, float cone_angle, int aabb_scale, int background, bool srgb_blend, "
     "Tensor(a!) origins, Tensor(b!) directions, Tensor(c!) starts, Tensor(d!) targets, Tensor(e!) backgrounds) -> ()"
 )
 

@@ -114,7 +114,9 @@ class _Rays:
 class _Tracer:
     """The field and the scene that rays are traced through; with a crop ``box`` without the limits of training."""
 
-    def __init__(self, march: tuple, table: Tensor, mlp: Tensor, field: tuple, min_transmittance: float, box: Tensor | None = None, step_cascades: bool = True) -> None:
+    def __init__(
+        self, march: tuple, table: Tensor, mlp: Tensor, field: tuple, min_transmittance: float, box: Tensor | None = None, step_cascades: bool = True
+    ) -> None:
         bitfield, self.n_cascades, cone_angle, self.aabb_scale = march
         self.bitfield, self.cone_angle = bitfield.numpy(), np.float32(cone_angle)
         self.table, self.mlp = table.detach().float(), mlp.detach().float()
