@@ -9,6 +9,7 @@ import pytest
 
 from nerfleet.config import EncodingConfig, NetworkConfig, TrainConfig, check_aabb_scale, to_dict, train_config_from_dict
 from nerfleet.errors import NerfleetError
+from nerfleet.kernels.march.reference import MAX_SAMPLES
 
 
 def test_defaults_are_valid_and_survive_json() -> None:
@@ -76,6 +77,12 @@ def test_illegal_aabb_scale_names_the_nearest(illegal: int, nearest: str) -> Non
 def test_strange_aabb_scale(strange: object) -> None:
     with pytest.raises(NerfleetError, match="whole number"):
         check_aabb_scale(strange)
+
+
+def test_the_first_rays_fit_the_sample_buffers() -> None:
+    """A ray has at most MAX_SAMPLES samples, all of them kept while nothing is opaque."""
+    config = TrainConfig()
+    assert config.initial_rays * MAX_SAMPLES <= config.batch_size
 
 
 def test_cone_angle_follows_the_box_unless_given() -> None:

@@ -146,7 +146,7 @@ class TrainConfig:
     steps: int = 20_000
     max_seconds: float = 0.0  # training time after which to stop in good order; 0: no limit
     batch_size: int = REFERENCE_BATCH  # samples with a gradient in a step, the target of the ray-count control
-    initial_rays: int = 4096  # at REFERENCE_BATCH; scaled with batch_size
+    initial_rays: int = 256  # at REFERENCE_BATCH, scaled with batch_size: none of their samples is cut off (docs/log.md)
     max_rays: int = 1 << 18
     background: Literal["random", "black", "white"] = "random"
     nerf_compatibility: bool = False  # blend in sRGB, cone angle 0, black background, as the original NeRF
