@@ -195,12 +195,17 @@ class TrainConfig:
             return 0.0
         if self.cone_angle >= 0:
             return self.cone_angle
-        return 0.0 if aabb_scale <= 1 else 1.0 / 256.0
+        return default_cone_angle(aabb_scale)
 
     @property
     def reference_step_ratio(self) -> float:
         """Steps of ``REFERENCE_BATCH`` that one step of this run counts as in schedules."""
         return self.batch_size / REFERENCE_BATCH
+
+
+def default_cone_angle(aabb_scale: int) -> float:
+    """Growth of the steps with distance in a scene box of edge ``aabb_scale``, unless said otherwise (instant-ngp's rule)."""
+    return 0.0 if aabb_scale <= 1 else 1.0 / 256.0
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from nerfleet.config import EncodingConfig, MLPConfig, NetworkConfig
+from nerfleet.config import EncodingConfig, MLPConfig, NetworkConfig, default_cone_angle
 from nerfleet.geometry.cameras import N_LENS_PARAMS, Cameras
 from nerfleet.kernels.march.reference import GRID_SIZE, N_CELLS, morton
 from nerfleet.kernels.mlp.reference import split_weights
 from nerfleet.nn.field import field_spec
 from nerfleet.nn.model import Model
 from nerfleet.nn.occupancy_grid import OccupancyGrid, n_cascades
-from nerfleet.snapshot.ingp import default_cone_angle
 
 NETWORK = NetworkConfig(encoding=EncodingConfig(n_levels=2, log2_hashmap_size=8), density=MLPConfig(16, 1), rgb=MLPConfig(16, 1))
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nerfleet.config import MAX_AABB_SCALE
 from nerfleet.data.findings import Findings
 from nerfleet.data.json_file import read_number, read_vector
 from nerfleet.errors import NerfleetError
 from nerfleet.geometry.poses import SceneTransform
 
-MAX_AABB_SCALE = 128
 _IGNORED_KEYS = ("sharpen", "fix_premult", "n_extra_learnable_dims")
 
 

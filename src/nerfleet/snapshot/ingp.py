@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nerfleet.config import check_aabb_scale
+from nerfleet.config import check_aabb_scale, default_cone_angle
 from nerfleet.errors import NerfleetError
 from nerfleet.geometry.box import scene_box
 from nerfleet.nn.field import field_spec
@@ -19,7 +19,6 @@ from nerfleet.nn.occupancy_grid import GRID_SIZE, N_CELLS, OccupancyGrid, n_casc
 from nerfleet.presets import network_from_json
 from nerfleet.snapshot.document import read_document
 
-DEFAULT_CONE_ANGLE = 1.0 / 256.0
 PARAMETER_TYPES: dict[str, np.dtype[Any]] = {"__half": np.dtype("<f2"), "float": np.dtype("<f4")}
 CELL_TYPE = np.dtype("<f2")
 
@@ -97,11 +96,6 @@ def cone_angle_of(nerf: dict[str, Any], aabb_scale: int, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise NerfleetError(where, f"snapshot.nerf.cone_angle is {value!r}", "the file is damaged")
     return float(value)
-
-
-def default_cone_angle(aabb_scale: int) -> float:
-    """Growth of the steps in a scene box of edge ``aabb_scale`` unless said otherwise."""
-    return 0.0 if aabb_scale <= 1 else DEFAULT_CONE_ANGLE
 
 
 def _read_occupancy(snapshot: dict[str, Any], aabb_scale: int, where: str) -> OccupancyGrid:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nerfleet.config import default_cone_angle
 from nerfleet.data.scene import Scene
 from nerfleet.geometry.box import scene_box
 from nerfleet.nn.model import Model
@@ -17,7 +18,7 @@ from nerfleet.nn.occupancy_grid import GRID_SIZE, OccupancyGrid
 from nerfleet.presets import network_from_json, network_to_json
 from nerfleet.snapshot.dataset import IDENTITY, dataset_document, singles, up_direction
 from nerfleet.snapshot.document import write_document
-from nerfleet.snapshot.ingp import CELL_TYPE, PARAMETER_TYPES, Snapshot, crop_box, default_cone_angle
+from nerfleet.snapshot.ingp import CELL_TYPE, PARAMETER_TYPES, Snapshot, crop_box
 
 VERSION = 1
 _INITIAL_RAYS = 4096
