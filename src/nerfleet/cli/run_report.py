@@ -14,10 +14,10 @@ from nerfleet.config import TrainConfig, to_dict
 from nerfleet.geometry.color import composite
 from nerfleet.render.renderer import render_image, to_uint8
 from nerfleet.telemetry.report import Curve, Headline, HeldOutView, Report
+from nerfleet.train.trainer import TrainResult, scored_background
 
 if TYPE_CHECKING:
     from nerfleet.data.scene import Scene
-    from nerfleet.train.trainer import TrainResult
 
 SHOWN_VIEWS = 6
 
@@ -74,12 +74,12 @@ def _headlines(result: TrainResult, summary: dict[str, Any]) -> tuple[Headline, 
 
 def _views(held_out: Scene, config: TrainConfig, result: TrainResult) -> tuple[HeldOutView, ...]:
     assert result.evaluation is not None
-    background = torch.full((3,), float(config.background == "white"))
+    background = torch.tensor(scored_background(config))
     stride = max(1, len(held_out) // SHOWN_VIEWS)
     views = []
     for i in range(0, len(held_out), stride)[:SHOWN_VIEWS]:
         score = result.evaluation.views[i]
-        rendering = render_image(result.model, held_out.cameras[i : i + 1]).over(background.to(result.model.device)).cpu()
+        rendering = render_image(result.model, held_out.cameras[i : i + 1]).over(background).cpu()
         truth = composite(held_out.image(i), background)
         views.append(HeldOutView(score.name, to_uint8(truth).numpy(), to_uint8(rendering).numpy(), score.psnr, score.ssim))
     return tuple(views)

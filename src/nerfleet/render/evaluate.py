@@ -15,7 +15,6 @@ from nerfleet.geometry.color import composite
 from nerfleet.nn.model import Model
 from nerfleet.render.renderer import render_image, render_pixels
 
-BACKGROUND_COLORS = {"black": (0.0, 0.0, 0.0), "white": (1.0, 1.0, 1.0)}
 SSIM_WINDOW = 11
 
 

@@ -83,7 +83,7 @@ def render_pixels(model: Model, camera: Cameras, pixels: Tensor, **options: Any)
         chunk = chunk.to(model.device)
         origins, directions = pixel_rays(camera, torch.zeros(len(chunk), dtype=torch.int64, device=chunk.device), chunk)
         parts.append(render_rays(model, origins, torch.nn.functional.normalize(directions, dim=-1), **options))
-    return Rendered(*(torch.cat([getattr(part, name) for part in parts]) for name in ("rgb", "alpha", "depth")))
+    return _joined(parts)
 
 
 def render_image(
@@ -126,6 +126,11 @@ def _render_all(
         count = min(at_once, n - first)
         origins, directions, starts = torch.ops.nerfleet.camera_rays(*fields, width, first, count, *offset, jitter, box, model.cone_angle)
         parts.append(_trace(model, origins, directions, starts, box, min_transmittance, step_cascades))
+    return _joined(parts)
+
+
+def _joined(parts: list[Rendered]) -> Rendered:
+    """Batches of rays one after the other."""
     if len(parts) == 1:
         return parts[0]
     return Rendered(*(torch.cat([getattr(part, name) for part in parts]) for name in ("rgb", "alpha", "depth")))

@@ -225,7 +225,7 @@ class _Run:
     def _evaluate(self) -> Evaluation:
         assert self.held_out is not None
         with self.clock.paused():
-            result = evaluate(self.step.model(), self.held_out, background=_background(self.config), n_pixels=self.config.eval_pixels)
+            result = evaluate(self.step.model(), self.held_out, background=scored_background(self.config), n_pixels=self.config.eval_pixels)
         self.history.evaluations.append((self.done, self.clock.seconds, result.psnr_mean))
         return result
 
@@ -308,6 +308,6 @@ def _stop_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _background(config: TrainConfig) -> tuple[float, float, float]:
-    """What held-out views are scored in front of."""
+def scored_background(config: TrainConfig) -> tuple[float, float, float]:
+    """sRGB colour that held-out views are scored in front of."""
     return (1.0, 1.0, 1.0) if config.background == "white" else (0.0, 0.0, 0.0)
