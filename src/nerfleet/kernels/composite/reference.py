@@ -38,7 +38,7 @@ def composite(rgb: Tensor, raw: Tensor, dt: Tensor, valid: Tensor, min_transmitt
 
 
 def loss_and_gradient(prediction: Tensor, target: Tensor, loss: int) -> tuple[Tensor, Tensor]:
-    """Loss and its derivative, element by element (docs/conventions.md lists the formulas)."""
+    """Loss and its derivative by the prediction, element by element, all of one shape; denominators count as constants."""
     difference = prediction - target
     size, sign = difference.abs(), difference.sign()
     if loss == LOSSES["Huber"]:

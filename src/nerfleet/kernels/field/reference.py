@@ -22,7 +22,7 @@ def pad_features(features: Tensor, n_input: int) -> Tensor:
     return features if missing == 0 else torch.nn.functional.pad(features, (0, missing))
 
 
-def density_outputs(features: Tensor, weights: Tensor, density_dims: Sequence[int], rgb_dims: Sequence[int]) -> Tensor:
+def density_outputs(features: Tensor, weights: Tensor, density_dims: Sequence[int]) -> Tensor:
     """[n, L * F] features -> [n, 16]; column 0 is the raw (log) density."""
     return mlp(pad_features(features, density_dims[0]), weights[: n_weights(density_dims)], density_dims)
 
@@ -31,7 +31,7 @@ def field_from_features(
     features: Tensor, directions: Tensor, weights: Tensor, density_dims: Sequence[int], rgb_dims: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """features [n, L * F], unit directions [n, 3] -> (rgb [n, 3] in 0..1, raw density [n])."""
-    outputs = density_outputs(features, weights, density_dims, rgb_dims)
+    outputs = density_outputs(features, weights, density_dims)
     colour_input = torch.cat([outputs, sphere_harmonics(directions)], -1)
     colour = mlp(colour_input, weights[n_weights(density_dims) :], rgb_dims)
     return torch.sigmoid(colour[:, :3]), outputs[:, 0]
