@@ -27,7 +27,7 @@ def bias_corrections(beta1: float, beta2: float) -> np.ndarray:
 
 
 @torch.library.impl(library, "adam", "CPU")
-def _adam_cpu(master, weights, ema, gradient, first_moment, second_moment, steps, hyper, counters, beta1, beta2, epsilon, l2_reg, loss_scale, skip_zero):  # type: ignore[no-untyped-def]
+def _adam_cpu(master, weights, ema, gradient, first_moment, second_moment, steps, hyper, counters, beta1, beta2, epsilon, l2_reg, loss_scale, skip_zero):
     """One update in place (kernels/adam/reference.py).
 
     Args:
@@ -50,12 +50,12 @@ def _adam_cpu(master, weights, ema, gradient, first_moment, second_moment, steps
 
 
 @torch.library.impl(library, "adam", "CUDA")
-def _adam_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _adam_cuda(*arguments):
     from nerfleet.kernels.adam import cuda
 
     cuda.adam(*arguments)
 
 
 @torch.library.register_fake("nerfleet::adam")
-def _adam_fake(*_):  # type: ignore[no-untyped-def]
+def _adam_fake(*_):
     return None

@@ -24,7 +24,7 @@ EMPTY_RAW = -10.0
 
 
 @torch.library.impl(library, "ray_loss", "CPU")
-def _ray_loss_cpu(rgb, transmittance, targets, backgrounds, starts, state, loss, loss_scale, gradient, final, loss_sum, counters):  # type: ignore[no-untyped-def]
+def _ray_loss_cpu(rgb, transmittance, targets, backgrounds, starts, state, loss, loss_scale, gradient, final, loss_sum, counters):
     """Loss of each ray and its gradient with respect to the ray's colour.
 
     Args:
@@ -46,14 +46,14 @@ def _ray_loss_cpu(rgb, transmittance, targets, backgrounds, starts, state, loss,
 
 
 @torch.library.impl(library, "ray_loss", "CUDA")
-def _ray_loss_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _ray_loss_cuda(*arguments):
     from nerfleet.kernels.composite import cuda
 
     cuda.ray_loss(*arguments)
 
 
 @torch.library.impl(library, "composite_backward", "CPU")
-def _composite_backward_cpu(ray_indices, rgb, raw, t, dt, weight, after, prefix, gradient, final, count, hyper, near_distance, d_rgb, d_raw):  # type: ignore[no-untyped-def]
+def _composite_backward_cpu(ray_indices, rgb, raw, t, dt, weight, after, prefix, gradient, final, count, hyper, near_distance, d_rgb, d_raw):
     """Gradients of the first ``count`` samples (arguments: :class:`nerfleet.train.buffers.SampleBatch`)."""
     n = min(int(count), len(raw))
     rays = ray_indices[:n].long()
@@ -65,17 +65,17 @@ def _composite_backward_cpu(ray_indices, rgb, raw, t, dt, weight, after, prefix,
 
 
 @torch.library.impl(library, "composite_backward", "CUDA")
-def _composite_backward_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _composite_backward_cuda(*arguments):
     from nerfleet.kernels.composite import cuda
 
     cuda.composite_backward(*arguments)
 
 
 @torch.library.register_fake("nerfleet::ray_loss")
-def _ray_loss_fake(*_):  # type: ignore[no-untyped-def]
+def _ray_loss_fake(*_):
     return None
 
 
 @torch.library.register_fake("nerfleet::composite_backward")
-def _composite_backward_fake(*_):  # type: ignore[no-untyped-def]
+def _composite_backward_fake(*_):
     return None

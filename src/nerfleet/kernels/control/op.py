@@ -34,7 +34,7 @@ RAY_MULTIPLE = 16
 
 
 @torch.library.impl(library, "begin", "CPU")
-def _begin_cpu(state, hyper, step_ratio, learning_rate, decay_start, decay_interval, decay_base, ema_decay):  # type: ignore[no-untyped-def]
+def _begin_cpu(state, hyper, step_ratio, learning_rate, decay_start, decay_interval, decay_base, ema_decay):
     """Sets ``hyper`` for the step in ``state``: learning rate and the factors of the debiased EMA.
 
     e_t = e_(t-1) * d (1 - d^(t-1)) / (1 - d^t) + w_t * (1 - d) / (1 - d^t), t counted from 1.
@@ -49,14 +49,14 @@ def _begin_cpu(state, hyper, step_ratio, learning_rate, decay_start, decay_inter
 
 
 @torch.library.impl(library, "begin", "CUDA")
-def _begin_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _begin_cuda(*arguments):
     from nerfleet.kernels.control import cuda
 
     cuda.begin(*arguments)
 
 
 @torch.library.impl(library, "advance", "CPU")
-def _advance_cpu(state, counters, hyper, loss_sum, stats, target_samples, max_rays):  # type: ignore[no-untyped-def]
+def _advance_cpu(state, counters, hyper, loss_sum, stats, target_samples, max_rays):
     """Ends a step: writes its row of ``stats``, chooses the next ray count, clears the counters, step += 1.
 
     next rays = trunc(rays * target / kept), up to a multiple of RAY_MULTIPLE, at most max_rays.
@@ -75,17 +75,17 @@ def _advance_cpu(state, counters, hyper, loss_sum, stats, target_samples, max_ra
 
 
 @torch.library.impl(library, "advance", "CUDA")
-def _advance_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _advance_cuda(*arguments):
     from nerfleet.kernels.control import cuda
 
     cuda.advance(*arguments)
 
 
 @torch.library.register_fake("nerfleet::begin")
-def _begin_fake(*_):  # type: ignore[no-untyped-def]
+def _begin_fake(*_):
     return None
 
 
 @torch.library.register_fake("nerfleet::advance")
-def _advance_fake(*_):  # type: ignore[no-untyped-def]
+def _advance_fake(*_):
     return None

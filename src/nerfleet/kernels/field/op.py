@@ -40,7 +40,7 @@ def field_density(positions: Tensor, table: Tensor, mlp: Tensor, spec: FieldSpec
 
 
 @torch.library.impl(library, "field", "CPU")
-def _field_cpu(positions, directions, table, mlp, n_features, scales, levels, interpolation, density_dims, rgb_dims):  # type: ignore[no-untyped-def]
+def _field_cpu(positions, directions, table, mlp, n_features, scales, levels, interpolation, density_dims, rgb_dims):
     from nerfleet.kernels.field import cpu
 
     features = torch.ops.nerfleet.hash_grid(positions, table, n_features, scales, levels, interpolation)
@@ -49,20 +49,20 @@ def _field_cpu(positions, directions, table, mlp, n_features, scales, levels, in
 
 
 @torch.library.impl(library, "field", "CUDA")
-def _field_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _field_cuda(*arguments):
     from nerfleet.kernels.field import cuda
 
     return cuda.field(*arguments)
 
 
 @torch.library.register_fake("nerfleet::field")
-def _field_fake(positions, directions, table, mlp, n_features, scales, levels, interpolation, density_dims, rgb_dims):  # type: ignore[no-untyped-def]
+def _field_fake(positions, directions, table, mlp, n_features, scales, levels, interpolation, density_dims, rgb_dims):
     n = positions.shape[0]
     return positions.new_empty((n, 3)), positions.new_empty(n), positions.new_empty((n, len(scales) * n_features), dtype=table.dtype)
 
 
 @torch.library.impl(library, "field_density", "CPU")
-def _field_density_cpu(positions, table, mlp, n_features, scales, levels, interpolation, density_dims, rgb_dims):  # type: ignore[no-untyped-def]
+def _field_density_cpu(positions, table, mlp, n_features, scales, levels, interpolation, density_dims, rgb_dims):
     from nerfleet.kernels.field import cpu
 
     features = torch.ops.nerfleet.hash_grid(positions, table, n_features, scales, levels, interpolation)
@@ -70,19 +70,19 @@ def _field_density_cpu(positions, table, mlp, n_features, scales, levels, interp
 
 
 @torch.library.impl(library, "field_density", "CUDA")
-def _field_density_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _field_density_cuda(*arguments):
     from nerfleet.kernels.field import cuda
 
     return cuda.field_density(*arguments)
 
 
 @torch.library.register_fake("nerfleet::field_density")
-def _field_density_fake(positions, *_):  # type: ignore[no-untyped-def]
+def _field_density_fake(positions, *_):
     return positions.new_empty(positions.shape[0])
 
 
 @torch.library.impl(library, "field_backward", "CPU")
-def _field_backward_cpu(features, ray_indices, directions, mlp, density_dims, rgb_dims, d_rgb, d_raw, count, grad_mlp, grad_features):  # type: ignore[no-untyped-def]
+def _field_backward_cpu(features, ray_indices, directions, mlp, density_dims, rgb_dims, d_rgb, d_raw, count, grad_mlp, grad_features):
     """Gradients of the first ``count`` samples; sample i looks along directions[ray_indices[i]]."""
     from nerfleet.kernels.field import cpu
 
@@ -92,25 +92,25 @@ def _field_backward_cpu(features, ray_indices, directions, mlp, density_dims, rg
 
 
 @torch.library.impl(library, "field_backward", "CUDA")
-def _field_backward_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _field_backward_cuda(*arguments):
     from nerfleet.kernels.field import cuda
 
     cuda.field_backward(*arguments)
 
 
 @torch.library.register_fake("nerfleet::field_backward")
-def _field_backward_fake(*_):  # type: ignore[no-untyped-def]
+def _field_backward_fake(*_):
     return None
 
 
-def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+def _setup_context(ctx, inputs, output):
     positions, directions, table, mlp, *rest = inputs
     ctx.save_for_backward(positions, directions, mlp, output[2])
     ctx.mark_non_differentiable(output[2])
     ctx.rest, ctx.table_size, ctx.table_dtype = rest, table.numel(), table.dtype
 
 
-def _autograd(ctx, d_rgb, d_raw, _):  # type: ignore[no-untyped-def]
+def _autograd(ctx, d_rgb, d_raw, _):
     positions, directions, mlp, features = ctx.saved_tensors
     *grid, density_dims, rgb_dims = ctx.rest
     n = len(positions)

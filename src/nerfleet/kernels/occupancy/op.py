@@ -17,7 +17,7 @@ library.define("occupancy_update(Tensor(a!) updates, Tensor(b!) grid, Tensor(c!)
 
 
 @torch.library.impl(library, "occupancy_sample", "CPU")
-def _occupancy_sample_cpu(grid, state, seed, aabb_scale, first, n_uniform, cells, positions):  # type: ignore[no-untyped-def]
+def _occupancy_sample_cpu(grid, state, seed, aabb_scale, first, n_uniform, cells, positions):
     """Points at which the density is looked at: samples first .. first + len(cells) of a refresh.
 
     Args:
@@ -31,7 +31,7 @@ def _occupancy_sample_cpu(grid, state, seed, aabb_scale, first, n_uniform, cells
 
 
 @torch.library.impl(library, "occupancy_splat", "CPU")
-def _occupancy_splat_cpu(cells, raw, updates):  # type: ignore[no-untyped-def]
+def _occupancy_splat_cpu(cells, raw, updates):
     """updates [cells of the grid] float32: maximum with exp(raw) * MIN_STEP at ``cells``."""
     from nerfleet.kernels.occupancy import cpu
 
@@ -39,7 +39,7 @@ def _occupancy_splat_cpu(cells, raw, updates):  # type: ignore[no-untyped-def]
 
 
 @torch.library.impl(library, "occupancy_update", "CPU")
-def _occupancy_update_cpu(updates, grid, bitfield, hyper):  # type: ignore[no-untyped-def]
+def _occupancy_update_cpu(updates, grid, bitfield, hyper):
     """grid = max(0.95 grid, updates), updates cleared, bitfield written, hyper[HYPER_MEAN_DENSITY] set."""
     from nerfleet.kernels.occupancy import cpu
     from nerfleet.kernels.occupancy.reference import MAX_THRESHOLD

@@ -19,7 +19,7 @@ library.define(
 
 
 @torch.library.impl(library, "camera_rays", "CPU")
-def _camera_rays_cpu(camera_to_world, focal, principal, resolution, lens, lens_params, width, first, n, offset_x, offset_y, jitter, box, cone_angle):  # type: ignore[no-untyped-def]
+def _camera_rays_cpu(camera_to_world, focal, principal, resolution, lens, lens_params, width, first, n, offset_x, offset_y, jitter, box, cone_angle):
     """Rays of pixels first .. first + n, counted row by row.
 
     Args:
@@ -42,13 +42,13 @@ def _camera_rays_cpu(camera_to_world, focal, principal, resolution, lens, lens_p
 
 
 @torch.library.impl(library, "camera_rays", "CUDA")
-def _camera_rays_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _camera_rays_cuda(*arguments):
     from nerfleet.kernels.rays import cuda
 
     return cuda.camera_rays(*arguments)
 
 
 @torch.library.register_fake("nerfleet::camera_rays")
-def _camera_rays_fake(camera_to_world, *rest):  # type: ignore[no-untyped-def]
+def _camera_rays_fake(camera_to_world, *rest):
     n = rest[7]
     return camera_to_world.new_empty((n, 3)), camera_to_world.new_empty((n, 3)), camera_to_world.new_empty(n)

@@ -25,7 +25,7 @@ library.define(
 
 
 @torch.library.impl(library, "sample_rays", "CPU")
-def _sample_rays_cpu(pixels, pixel_offsets, camera_to_world, focal, principal, resolution, lens, lens_params, state, seed, cone_angle, aabb_scale,  # type: ignore[no-untyped-def]
+def _sample_rays_cpu(pixels, pixel_offsets, camera_to_world, focal, principal, resolution, lens, lens_params, state, seed, cone_angle, aabb_scale,
                      background, srgb_blend, origins, directions, starts, targets, backgrounds):  # fmt: skip
     """Writes the first state[STATE_RAYS] rays of the step state[STATE_STEP].
 
@@ -65,12 +65,12 @@ def _sample_rays_cpu(pixels, pixel_offsets, camera_to_world, focal, principal, r
 
 
 @torch.library.impl(library, "sample_rays", "CUDA")
-def _sample_rays_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _sample_rays_cuda(*arguments):
     from nerfleet.kernels.rays import cuda
 
     cuda.sample_rays(*arguments)
 
 
 @torch.library.register_fake("nerfleet::sample_rays")
-def _sample_rays_fake(*_):  # type: ignore[no-untyped-def]
+def _sample_rays_fake(*_):
     return None

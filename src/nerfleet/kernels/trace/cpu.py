@@ -165,7 +165,7 @@ class _Tracer:
         return ray_of, values, n
 
 
-def trace(origins: Tensor, directions: Tensor, starts: Tensor, state: Tensor, *arguments) -> None:  # type: ignore[no-untyped-def]
+def trace(origins: Tensor, directions: Tensor, starts: Tensor, state: Tensor, *arguments) -> None:
     """Arguments as the op's schema (trace/op.py)."""
     march, (table, mlp), field = arguments[:4], arguments[4:6], arguments[6:12]
     min_transmittance, rgb, transmittance = arguments[12:15]
@@ -190,7 +190,7 @@ def trace(origins: Tensor, directions: Tensor, starts: Tensor, state: Tensor, *a
     counters[COUNT_HIT] += int((rays.n_samples > 0).sum())
 
 
-def render_rays(origins: Tensor, directions: Tensor, starts: Tensor, box: Tensor, *arguments) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[no-untyped-def]
+def render_rays(origins: Tensor, directions: Tensor, starts: Tensor, box: Tensor, *arguments) -> tuple[Tensor, Tensor, Tensor]:
     """Arguments as the op's schema (trace/op.py)."""
     march, (table, mlp), field, min_transmittance = arguments[:4], arguments[4:6], arguments[6:12], arguments[12]
     rays = _Rays(origins, directions, starts)

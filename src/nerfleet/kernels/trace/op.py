@@ -24,7 +24,7 @@ library.define(
 
 
 @torch.library.impl(library, "trace", "CPU")
-def _trace_cpu(origins, directions, starts, state, *arguments):  # type: ignore[no-untyped-def]
+def _trace_cpu(origins, directions, starts, state, *arguments):
     """Traces the first state[STATE_RAYS] rays of a training batch.
 
     Args:
@@ -45,19 +45,19 @@ def _trace_cpu(origins, directions, starts, state, *arguments):  # type: ignore[
 
 
 @torch.library.impl(library, "trace", "CUDA")
-def _trace_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _trace_cuda(*arguments):
     from nerfleet.kernels.trace import cuda
 
     cuda.trace(*arguments)
 
 
 @torch.library.register_fake("nerfleet::trace")
-def _trace_fake(*_):  # type: ignore[no-untyped-def]
+def _trace_fake(*_):
     return None
 
 
 @torch.library.impl(library, "render_rays", "CPU")
-def _render_rays_cpu(origins, directions, *arguments):  # type: ignore[no-untyped-def]
+def _render_rays_cpu(origins, directions, *arguments):
     """Renders rays: empty space is skipped on coarser cascades too, there is no limit on samples.
 
     Args:
@@ -76,13 +76,13 @@ def _render_rays_cpu(origins, directions, *arguments):  # type: ignore[no-untype
 
 
 @torch.library.impl(library, "render_rays", "CUDA")
-def _render_rays_cuda(*arguments):  # type: ignore[no-untyped-def]
+def _render_rays_cuda(*arguments):
     from nerfleet.kernels.trace import cuda
 
     return cuda.render_rays(*arguments)
 
 
 @torch.library.register_fake("nerfleet::render_rays")
-def _render_rays_fake(origins, *_):  # type: ignore[no-untyped-def]
+def _render_rays_fake(origins, *_):
     n = origins.shape[0]
     return origins.new_empty((n, 3)), origins.new_empty(n), origins.new_empty(n)
