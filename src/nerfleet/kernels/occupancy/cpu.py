@@ -46,6 +46,7 @@ def _choose_cell(i, n_uniform, step, key_0, key_1, grid):
 
 @numba.njit(parallel=True, cache=True, nogil=True)
 def sample(first, n_uniform, step, key_0, key_1, grid, aabb_scale, cells, positions):
+    """Writes cells [n] int32 and a random point in each, positions [n, 3] float32 in the unit cube (occupancy/op.py)."""
     scale = np.float32(1) / np.float32(aabb_scale)
     for j in numba.prange(cells.shape[0]):
         i = first + j
@@ -63,6 +64,7 @@ def sample(first, n_uniform, step, key_0, key_1, grid, aabb_scale, cells, positi
 
 @numba.njit(cache=True, nogil=True)
 def splat(cells, raw, updates):
+    """updates[cells] = max(updates[cells], exp(raw) * MIN_STEP); cells [n] int32, raw [n] float32, updates [cells of the grid] float32."""
     for i in range(cells.shape[0]):
         updates[cells[i]] = max(updates[cells[i]], np.float32(np.exp(raw[i])) * np.float32(MIN_STEP))
 
@@ -82,6 +84,7 @@ def update(updates, grid):
 
 @numba.njit(parallel=True, cache=True, nogil=True)
 def threshold_bits(grid, threshold, bitfield):
+    """Bits of cells above the threshold, lowest bit first; grid [n] float32, bitfield [n / 8] uint8."""
     for byte in numba.prange(bitfield.shape[0]):
         value = 0
         for bit in range(8):
@@ -91,7 +94,7 @@ def threshold_bits(grid, threshold, bitfield):
 
 @numba.njit(cache=True, nogil=True)
 def coarsen(bitfield, n_cascades):
-    """A coarse cell is occupied if one of the eight finer cells that it covers (one byte) is."""
+    """In bitfield [n_cascades * 128^3 / 8], in place: a coarse cell is occupied if one of the eight finer cells that it covers (one byte) is."""
     quarter = np.uint32(GRID_SIZE // 4)
     n_bytes = N_CELLS // 8
     for cascade in range(1, n_cascades):

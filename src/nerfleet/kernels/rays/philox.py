@@ -43,5 +43,5 @@ def split_seed(seed: int) -> tuple[int, int]:
     return seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
 
 
-STREAM_RAYS, STREAM_BACKGROUND, STREAM_OCCUPANCY, STREAM_RENDER = range(4)
-"""Third counter word: what the numbers are for. Counter = (index, step, stream, 0)."""
+STREAM_RAYS, STREAM_BACKGROUND, STREAM_OCCUPANCY = range(3)
+"""Third counter word: what the numbers are for. Counter = (index, step, stream, attempt)."""

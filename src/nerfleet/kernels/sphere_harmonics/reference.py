@@ -9,7 +9,7 @@ N_COEFFICIENTS = 16
 
 
 def sphere_harmonics(directions: Tensor) -> Tensor:
-    """[n, 3] unit vectors -> [n, 16], in instant-ngp's order and signs (docs/conventions.md)."""
+    """[n, 3] unit vectors -> [n, 16], in instant-ngp's order and signs: its files hold weights for them."""
     x, y, z = directions.unbind(-1)
     xx, yy, zz = x * x, y * y, z * z
     return torch.stack(
