@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from nerfleet.cli.train import run_summary, say, train_run
+from nerfleet.cli.flags import Device, print_json, say
+from nerfleet.cli.train import run_summary, train_run
 from nerfleet.config import REFERENCE_BATCH, EncodingConfig, NetworkConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class Arguments:
     out: Path = Path("runs/demo")
     seconds: float = 0.0
     size: int = 128
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     seed: int = 1337
     json: bool = False
 
@@ -57,7 +56,7 @@ def run(arguments: Arguments) -> None:
     held_out = synthetic_scene("test", n_views=N_TEST, width=arguments.size, height=arguments.size)
     limit = arguments.seconds or (CPU_SECONDS if device.type == "cpu" else CUDA_SECONDS)
     config = demo_config(device.type, limit, arguments.seed)
-    result = train_run(scene, held_out, config, arguments.out, device, say)
+    result = train_run(scene, held_out, config, arguments.out, device)
     if result.stopped_by == "signal":
         say("stopped by a signal; run the same command to continue")
         raise KeyboardInterrupt
@@ -66,7 +65,7 @@ def run(arguments: Arguments) -> None:
     video = turntable_video(result.model, arguments.out / "turntable.mp4")
     write_report(arguments.out / "report.html", run_report(scene, held_out, config, result, summary, device, video))
     if arguments.json:
-        sys.stdout.write(json.dumps(summary) + "\n")
+        print_json(summary)
     whole, inside = summary["psnr_mean"], summary["psnr_object"]
     say(f"held-out PSNR {whole:.2f} dB ({inside:.2f} dB on the object) after {result.train_seconds:.0f} s: {arguments.out / 'report.html'}")
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
+from nerfleet.cli.flags import Device, print_json, say
 from nerfleet.config import REFERENCE_BATCH, TrainConfig, to_dict
 from nerfleet.errors import NerfleetError
 from nerfleet.presets import apply_mode, load_network
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 SUMMARY = "train a radiance field on a scene; resumes by itself"
 CPU_BATCH = 1 << 15
 """Samples of a step where there is no GPU: more, smaller steps learn faster there."""
-MODEL_FILE = "model.ingp"
 PLAIN_LINE_SECONDS = 5.0
 
 
@@ -72,7 +72,7 @@ class Arguments:
     background: Literal["random", "black", "white"] = "random"
     nerf_compatibility: bool = False
     near_distance: float = 0.1
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     seed: int = 1337
     train_on_all: bool = False
     strict: bool = False
@@ -83,8 +83,10 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
+    from nerfleet.cli.run_report import run_report
     from nerfleet.data import available_splits, load_scene
     from nerfleet.data.progress import progress_bar
+    from nerfleet.telemetry.report import write_report
     from nerfleet.train.trainer import choose_device
 
     device = choose_device(arguments.device)
@@ -93,22 +95,21 @@ def run(arguments: Arguments) -> None:
         scene = load_scene(
             arguments.scene, split="train", downscale=arguments.downscale, train_on_all=arguments.train_on_all, strict=arguments.strict, progress=progress
         )
-    for line in (*scene.notes, *scene.warnings):
-        say(line)
+    say(*scene.notes, *scene.warnings)
     held_out = None
     if not arguments.train_on_all and {"test", "val"} & set(available_splits(arguments.scene)):
         held_out = load_scene(arguments.scene, split="test", downscale=arguments.downscale, strict=arguments.strict)
     else:
         say("no held-out views: the result is not scored")
     out = arguments.out or Path("runs") / scene.name
-    result = train_run(scene, held_out, config, out, device, say)
+    result = train_run(scene, held_out, config, out, device)
     summary = run_summary(result, out)
-    write_run_report(scene, held_out, config, result, out, summary, device)
+    write_report(out / "report.html", run_report(scene, held_out, config, result, summary, device))
     if arguments.json:
-        sys.stdout.write(json.dumps(summary) + "\n")
+        print_json(summary)
     else:
         score = f", held-out PSNR {summary['psnr_mean']:.2f} dB" if summary["psnr_mean"] is not None else ""
-        say(f"{result.steps} steps in {result.train_seconds:.1f} s{score}: {out / MODEL_FILE}, {out / 'report.html'}")
+        say(f"{result.steps} steps in {result.train_seconds:.1f} s{score}: {summary['model']}, {out / 'report.html'}")
     if result.stopped_by == "signal":
         say("stopped by a signal; run the same command to continue")
         raise KeyboardInterrupt
@@ -145,16 +146,10 @@ def seconds(text: str) -> float:
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "": 1}[match[2]]
 
 
-def say(line: str) -> None:
-    """A remark for the person at the terminal."""
-    sys.stderr.write(line + "\n")
-
-
-def train_run(
-    scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, say: Callable[[str], None]
-) -> TrainResult:
+def train_run(scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device) -> TrainResult:
     """Train in a run folder; at the end the configuration and the model are in it."""
     from nerfleet.snapshot.ingp import Snapshot
+    from nerfleet.snapshot.load import RUN_MODEL
     from nerfleet.snapshot.write import snapshot_document, write_snapshot
     from nerfleet.train.trainer import train
 
@@ -164,7 +159,7 @@ def train_run(
         raise NerfleetError(str(out), error.strerror or "cannot be made", "choose another --out") from None
     with _progress_display() as on_progress:
         result = train(scene, config, device=device.type, out=out, held_out=held_out, on_progress=on_progress, say=say)
-    write_json(out / "config.json", to_dict(config))
+    _write_json(out / "config.json", to_dict(config))
     last = result.last_step
     model = result.model.to("cpu")
     rays, kept, evaluated = (last.rays, last.kept, last.evaluated) if last else (config.initial_rays, 0, 0)
@@ -177,12 +172,14 @@ def train_run(
         measured_batch_size=kept,
         measured_batch_size_before_compaction=evaluated,
     )
-    write_snapshot(out / MODEL_FILE, Snapshot(model, document))
+    write_snapshot(out / RUN_MODEL, Snapshot(model, document))
     return result
 
 
 def run_summary(result: TrainResult, out: Path) -> dict[str, Any]:
     """The object that ``--json`` prints and ``report.json`` holds."""
+    from nerfleet.snapshot.load import RUN_MODEL
+
     return {
         "steps": result.steps,
         "trained_samples": result.trained_samples,
@@ -194,27 +191,12 @@ def run_summary(result: TrainResult, out: Path) -> dict[str, Any]:
         "stopped_by": result.stopped_by,
         "psnr_mean": result.evaluation.psnr_mean if result.evaluation and math.isfinite(result.evaluation.psnr_mean) else None,
         "ssim_mean": result.evaluation.ssim_mean if result.evaluation else None,
-        "model": str(out / MODEL_FILE),
+        "model": str(out / RUN_MODEL),
     }
 
 
-def write_run_report(
-    scene: Scene,
-    held_out: Scene | None,
-    config: TrainConfig,
-    result: TrainResult,
-    out: Path,
-    summary: dict[str, Any],
-    device: torch.device,
-) -> None:
-    """report.html and report.json of a run."""
-    from nerfleet.cli.run_report import run_report
-    from nerfleet.telemetry.report import write_report
-
-    write_report(out / "report.html", run_report(scene, held_out, config, result, summary, device))
-
-
-def write_json(path: Path, values: dict[str, Any]) -> None:
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write under a temporary name, then rename."""
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(json.dumps(values, indent=1) + "\n")
     os.replace(temporary, path)
