@@ -2,5 +2,5 @@
 
 A verb's module defines ``SUMMARY`` (one line, equal to its entry in :data:`nerfleet.cli.main.VERBS`), a frozen dataclass
 ``Arguments`` whose docstring has an ``Examples:`` section and whose fields are the flags, and ``run(arguments) -> None``.
-Standard output carries the answer of ``--json`` and nothing else; everything for people goes to standard error.
+With ``--json`` standard output carries that one answer and nothing else; without it, tables. Remarks and progress go to standard error.
 """
