@@ -10,6 +10,7 @@ from tests.train.small import config
 
 from nerfleet.data.scene import Scene
 from nerfleet.errors import NerfleetError
+from nerfleet.kernels.control.op import STATE_STEP
 from nerfleet.train.step import TrainStep
 from nerfleet.train.trainer import Progress, train
 
@@ -26,7 +27,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Poison:
 
         def forward_backward(self: TrainStep) -> None:
             weight = float(self.mlp.weights[0])
-            if chosen(self.device_step):
+            if chosen(int(self.control.state[STATE_STEP])):
                 self.mlp.weights[0] = torch.nan
             original(self)
             self.mlp.weights[0] = weight

@@ -24,6 +24,8 @@ FETCH_EVERY = 16
 
 @dataclass(frozen=True)
 class StepStats:
+    """One step: rays asked for, samples with a gradient (not capped by the buffers), samples evaluated, mean loss of a ray."""
+
     step: int
     rays: int
     kept: int
@@ -34,7 +36,7 @@ class StepStats:
 
 
 class StatsReader:
-    """Hands out each step's row once, in order; on CUDA some steps late."""
+    """Hands out each step's row of ``stats`` [RING, N_STATS] once, in order; on CUDA up to 2 * FETCH_EVERY steps late."""
 
     def __init__(self, stats: Tensor, first_step: int) -> None:
         self._stats = stats
@@ -50,13 +52,13 @@ class StatsReader:
             return self._rows(self._stats, step)
         if (step + 1) % FETCH_EVERY:
             return []
-        rows = self.flush(step - FETCH_EVERY) if self._copied is not None else []
+        rows = self._flush(step - FETCH_EVERY) if self._copied is not None else []
         self._copy.copy_(self._stats, non_blocking=True)
         self._copied = torch.cuda.Event()
         self._copied.record()
         return rows
 
-    def flush(self, step: int) -> list[StepStats]:
+    def _flush(self, step: int) -> list[StepStats]:
         """Rows up to ``step``; waits for the last copy only."""
         if self._copy is None or self._copied is None:
             return []

@@ -20,7 +20,7 @@ from nerfleet.config import TrainConfig
 from nerfleet.data.scene import Scene
 from nerfleet.geometry.cameras import Cameras
 from nerfleet.kernels.composite.reference import LOSSES
-from nerfleet.kernels.control.op import COUNT_KEPT, RAY_MULTIPLE, STATE_STEP
+from nerfleet.kernels.control.op import COUNT_KEPT, RAY_MULTIPLE
 from nerfleet.kernels.march.reference import N_CELLS
 from nerfleet.kernels.rays.op import BACKGROUNDS
 from nerfleet.nn.field import ParameterGroup, field_spec, initial_mlp, initial_table
@@ -186,8 +186,3 @@ class TrainStep:
             if group.weights is not group.master:
                 group.weights.copy_(group.master)
             group.gradient.zero_()
-
-    @property
-    def device_step(self) -> int:
-        """Step count of the device (waits for it)."""
-        return int(self.control.state[STATE_STEP])
