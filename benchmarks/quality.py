@@ -25,6 +25,7 @@ from nerfleet.config import TrainConfig
 from nerfleet.data import load_scene
 from nerfleet.data.scene import Scene
 from nerfleet.geometry.color import composite
+from nerfleet.kernels.control.op import STAT_EVALUATED, STAT_KEPT, STAT_RAYS, STATE_SKIPPED
 from nerfleet.nn.model import Model
 from nerfleet.presets import load_network
 from nerfleet.render.renderer import render_image, to_uint8
@@ -83,8 +84,8 @@ def train_run(scene: Scene, held_out: HeldOut, config: TrainConfig, evaluate_at:
         "curve": curve,
         "ms_per_step": statistics.median(segments) if segments else None,
         "seconds": seconds,
-        "mean_of_last_steps": {"rays": stats[1], "kept": stats[2], "evaluated": stats[3]},
-        "skipped": int(trainer.control.state[2]),
+        "mean_of_last_steps": {"rays": stats[STAT_RAYS], "kept": stats[STAT_KEPT], "evaluated": stats[STAT_EVALUATED]},
+        "skipped": int(trainer.control.state[STATE_SKIPPED]),
         "model": trainer.model(),
     }
 
