@@ -232,9 +232,13 @@ def train_config_from_dict(values: dict[str, Any]) -> TrainConfig:
 
 def is_number(value: object, *, whole: bool = False) -> bool:
     """Whether a value from a file is a finite number (``whole``: without a fraction); true and false are not."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return not whole or float(value).is_integer()
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond the range of floats
+        return False
+    return math.isfinite(number) and (not whole or number.is_integer())
 
 
 def check_aabb_scale(value: object, key: str = "aabb_scale") -> int:

@@ -53,7 +53,7 @@ def read_network_json(path: Path) -> dict[str, Any]:
             raise NerfleetError(str(current), "is not a JSON object", "write a network configuration")
         chain.append(values)
         parent = values.get("parent")
-        if parent is not None and not isinstance(parent, str):
+        if parent is not None and (not isinstance(parent, str) or "\0" in parent):
             raise NerfleetError(str(current), "parent is not a file name", "name a file relative to this one")
         current = current.parent / parent if parent else None
     merged: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def network_from_json(values: dict[str, Any], where: str) -> NetworkConfig:
         density=_mlp_from_json(section("network"), number, MLPConfig(64, 1)),
         rgb=_mlp_from_json(section("rgb_network"), number, MLPConfig(64, 2)),
         loss=section("loss").get("otype", "L2"),
-        optimizer=_optimizer_from_json(section("optimizer"), number),
+        optimizer=_optimizer_from_json(section("optimizer"), number, where),
     )
     try:
         config.validate()
@@ -119,7 +119,7 @@ def _mlp_from_json(found: dict[str, Any], number: Any, default: MLPConfig) -> ML
     return MLPConfig(number(found, "n_neurons", default.n_neurons), number(found, "n_hidden_layers", default.n_hidden_layers))
 
 
-def _optimizer_from_json(found: dict[str, Any], number: Any) -> OptimizerConfig:
+def _optimizer_from_json(found: dict[str, Any], number: Any, where: str) -> OptimizerConfig:
     """Ema > ExponentialDecay > Adam, any of the wrappers missing."""
     keys = {
         "Ema": {"ema_decay": "decay"},
@@ -131,7 +131,7 @@ def _optimizer_from_json(found: dict[str, Any], number: Any) -> OptimizerConfig:
     for _ in range(len(keys)):
         kind = found.get("otype", "Adam")
         if not isinstance(kind, str) or kind not in keys:
-            raise NerfleetError("optimizer.otype", f"{kind!r} is not supported", "use Ema, ExponentialDecay and Adam")
+            raise NerfleetError(where, f"optimizer.otype {kind!r} is not supported", "use Ema, ExponentialDecay and Adam")
         names = keys[kind]
         kinds = {ours: type(getattr(defaults, ours)) for ours in names}
         values = {

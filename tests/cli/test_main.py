@@ -92,6 +92,7 @@ def raising(error: BaseException) -> Runner:
     [
         (NerfleetError("a.json", "no frames", "add\nsome"), 2, "nerfleet: error: a.json: no frames: add some\n"),
         (FileNotFoundError(2, "No such file", "/nowhere"), 2, "nerfleet: error: /nowhere: No such file\n"),
+        (OSError(28, "No space left on device"), 2, "nerfleet: error: output: No space left on device\n"),
         (KeyboardInterrupt(), 130, "nerfleet: interrupted\n"),
         (ValueError("two\nlines"), 1, "nerfleet: internal error: ValueError: two lines (`--debug` shows where)\n"),
     ],
@@ -102,6 +103,22 @@ def test_failures_are_one_line(
     verb(raising(error))
     assert cli.main(["fake"]) == code
     assert capsys.readouterr() == ("", message)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+def test_output_that_cannot_be_written_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "nerfleet", "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "nerfleet: error: output: No space left on device\n")
+
+
+def test_closed_streams_are_nothing_to_stumble_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert cli.main(["--help"]) == 0
+    assert cli.main(["nonsense"]) == 2
+    sys.stdout.close()
+    sys.stderr.close()
 
 
 def test_debug_shows_the_traceback(verb: Callable[[Runner], None], capsys: pytest.CaptureFixture[str]) -> None:

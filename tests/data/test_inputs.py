@@ -62,6 +62,12 @@ def test_b1_mixed_sizes(cube: Path) -> None:
     assert scene.cameras.principal[3].tolist() == [12, 16]
 
 
+@pytest.mark.parametrize("downscale", [25, 10**30])
+def test_b1_nothing_left_after_downscale(cube: Path, downscale: int) -> None:
+    with pytest.raises(NerfleetError, match=f"0001.png: nothing is left of it at --downscale {downscale}"):
+        load(cube, downscale=downscale)
+
+
 def test_b1_odd_size_downscaled(cube: Path) -> None:
     Image.fromarray(np.full((24, 33, 3), 9, np.uint8)).save(cube.parent / "images/0001.png")
     scene = load(cube, downscale=2)

@@ -99,6 +99,12 @@ def test_b24_what_is_not_read_yet_is_named(cube: Path, key: str) -> None:
         load(edit(cube, lambda root: root.update({key: value})))
 
 
+@pytest.mark.parametrize("value", [True, 1.5, "global"])
+def test_b24_rolling_shutter_that_is_no_list(cube: Path, value: object) -> None:
+    with pytest.raises(NerfleetError, match="rolling_shutter: is not supported yet"):
+        load(edit(cube, lambda root: root.update(rolling_shutter=value)))
+
+
 def test_b24_unknown_camera_model(cube: Path) -> None:
     with pytest.raises(NerfleetError, match="camera_model: THIN_PRISM_FISHEYE is not supported yet"):
         load(edit(cube, lambda root: root.update(camera_model="THIN_PRISM_FISHEYE")))
@@ -225,6 +231,13 @@ def test_b31_comments(cube: Path) -> None:
     assert len(load(cube, strict=True)) == 8
     cube.write_text("/* 1\n 2 */ {\n// 3\n ]")
     with pytest.raises(NerfleetError, match="line 4"):
+        load(cube)
+
+
+@pytest.mark.parametrize("digits, expected", [(400, "fl_x: .* is not a finite number"), (5000, "a number that is too long")])
+def test_b31_endless_number(cube: Path, digits: int, expected: str) -> None:
+    cube.write_text(cube.read_text().replace('"fl_x": 30.0', '"fl_x": ' + "9" * digits))
+    with pytest.raises(NerfleetError, match=expected):
         load(cube)
 
 

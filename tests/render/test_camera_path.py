@@ -185,6 +185,13 @@ GOOD = {"R": [0, 0, 0, 1], "T": [0, 0, 0], "slice": 0, "scale": 1, "fov": 50, "a
         (json.dumps({"path": [{**GOOD, "R": [0, 0, 0, 0]}]}), "R is zero"),
         (json.dumps({"path": [{**GOOD, "T": [0, 0, "a"]}]}), "not a finite number"),
         (json.dumps({"path": [{**GOOD, "T": [0, 0, float("nan")]}]}), "not a finite number"),
+        (json.dumps({"path": [{**GOOD, "T": [0, 0, 1e308]}]}), "not a finite number"),
+        (json.dumps({"path": [{**GOOD, "R": [1e30] * 3 + [10**400]}]}), "not a finite number"),
+        (json.dumps({"path": [{**GOOD, "fov": 1e-300}]}), "fov 1e-300"),
+        (json.dumps({"path": [GOOD], "duration_seconds": 1e20}), "duration_seconds 1e[+]20 is out of range"),
+        (json.dumps({"path": [GOOD], "duration_seconds": -1}), "duration_seconds -1 is out of range"),
+        ('{"path": ' + "9" * 5000 + "}", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:

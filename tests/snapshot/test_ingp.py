@@ -186,6 +186,7 @@ def put(*keys: str, value: object) -> Callable[[dict[str, Any]], None]:
         (put("snapshot", "nerf", "dataset", value={"n_extra_learnable_dims": 4}), "appearance latents"),
         (put("snapshot", "nerf", "dataset", value={"is_hdr": True}), "HDR"),
         (put("snapshot", "params_type", value="int8"), "params_type 'int8'"),
+        (put("snapshot", "params_type", value=["float"]), r"params_type \['float'\]"),
         (put("snapshot", "params_binary", value=b"\0" * 100), "params_binary holds 50 parameters, its configuration has"),
         (put("snapshot", "params_binary", value=b"\0" * 101), "params_binary is missing or cut"),
         (put("snapshot", "params_binary", value=None), "params_binary is missing or cut"),
@@ -206,6 +207,13 @@ def test_wrong_snapshots_are_one_line(change: Callable[[dict[str, Any]], None], 
         model_from_document(wrong, "wrong.ingp")
     assert str(error.value).startswith("wrong.ingp")
     assert "\n" not in str(error.value)
+
+
+def test_progress_of_the_wrong_kind_is_replaced(document: dict[str, Any], model: Model) -> None:
+    wrong = copy.deepcopy(document)
+    wrong["snapshot"]["nerf"]["rgb"] = 3
+    written = snapshot_document(model, base=wrong, rays_per_batch=7)
+    assert written["snapshot"]["nerf"]["rgb"] == {"rays_per_batch": 7}
 
 
 def test_a_turned_crop_is_refused(document: dict[str, Any]) -> None:

@@ -165,6 +165,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert one_line(error) == f"{store.folder}: cannot be written (File too large): free space, then run the same command again"
+    assert list(store.folder.iterdir()) == [before]  # nothing half-written goes on filling the disk
     assert store.latest() == (before, {"step": 1})
     assert store.latest() != (save(store, 2, 4.0), {"step": 1})
 

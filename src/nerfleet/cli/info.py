@@ -76,7 +76,7 @@ def model_info(path: Path) -> dict[str, Any]:
         ``aabb_scale``, ``aabb``, ``crop`` ({min, max} in internal space, or null), ``cone_angle``, ``n_cascades``, ``occupied``
         (share of the cells of each cascade) and ``n_images`` (of the scene that it carries, or null).
     """
-    from nerfleet.config import to_dict
+    from nerfleet.config import is_number, to_dict
     from nerfleet.geometry.box import scene_box
 
     file = model_file(path)
@@ -86,14 +86,17 @@ def model_info(path: Path) -> dict[str, Any]:
     counts = torch.stack([((bits >> k) & 1).sum(-1) for k in range(8)]).sum(0)
     dataset = values["nerf"].get("dataset")
 
+    def number(value: Any) -> Any:
+        return value if is_number(value) else None
+
     def box(corners: Any) -> dict[str, list[float]]:
         return {"min": corners[0].tolist(), "max": corners[1].tolist()}
 
     return {
         "model": str(file),
         "size_bytes": file.stat().st_size,
-        "training_step": values.get("training_step"),
-        "loss": values.get("loss"),
+        "training_step": number(values.get("training_step")),
+        "loss": number(values.get("loss")),
         "network": to_dict(model.network),
         "n_params": model.mlp.numel() + model.table.numel(),
         "aabb_scale": model.aabb_scale,
@@ -102,7 +105,7 @@ def model_info(path: Path) -> dict[str, Any]:
         "cone_angle": model.cone_angle,
         "n_cascades": model.occupancy.n_cascades,
         "occupied": [count / (8 * bits.shape[1]) for count in counts.tolist()],
-        "n_images": dataset.get("n_images") if isinstance(dataset, dict) else None,
+        "n_images": number(dataset.get("n_images")) if isinstance(dataset, dict) else None,
     }
 
 

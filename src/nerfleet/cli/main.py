@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import importlib
 import importlib.metadata
 import inspect
 import io
+import os
 import re
 import sys
 import traceback
@@ -39,6 +41,8 @@ _NOTES = (
     "`--debug` anywhere shows the traceback of an error.",
 )
 _FRAME = "╭╮╰╯│ "
+_WRITE_ERRORS = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EFBIG)
+"""What the system answers to a write; it names no file then."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 _Arguments = TypeVar("_Arguments")
@@ -51,18 +55,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after ``nerfleet``; those of this process if None.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    _replace_closed_streams()
     debug = DEBUG_FLAG in words
     words = [word for word in words if word != DEBUG_FLAG]
     try:
-        _dispatch(words)
+        try:
+            _dispatch(words)
+        finally:
+            _flush_output()
     except KeyboardInterrupt:
         return _fail("interrupted", 130, debug)
     except NerfleetError as error:
         return _fail(f"error: {error}", 2, debug)
     except OSError as error:
-        if error.filename is None:
+        place = "output" if error.filename is None and error.errno in _WRITE_ERRORS else error.filename
+        if place is None:
             return _fail(_defect(error), 1, debug)
-        return _fail(f"error: {error.filename}: {error.strerror}", 2, debug)
+        return _fail(f"error: {place}: {error.strerror}", 2, debug)
     except Exception as error:
         return _fail(_defect(error), 1, debug)
     return 0
@@ -135,6 +144,23 @@ def _complaint(box: str) -> list[str]:
     message, *rest = [part for part in parts if part]
     near = [part[1] for part in rest if part[0].startswith("Perhaps you meant")]
     return [" ".join(message).rstrip("."), *(f"did you mean `{flag}`?" for flag in near)]
+
+
+def _replace_closed_streams() -> None:
+    """Python has no stream where a descriptor was closed (``>&-``), or where there is no console (pythonw)."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))
+
+
+def _flush_output() -> None:
+    """Now, where a full disk or a reader that has gone can still be told; what cannot be written is dropped."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
+        raise
 
 
 def _defect(error: Exception) -> str:

@@ -25,6 +25,7 @@ SUMMARY = "pictures, depth maps or video of a model"
 VIDEO_SUFFIX = ".mp4"
 DEFAULT_SIZE = (1280, 720)
 MAX_EDGE = 16_384
+MAX_FRAMES = 100_000
 DEPTH_REACH = 4
 """Distance that the largest depth value stands for, in edges of the scene box."""
 
@@ -175,7 +176,7 @@ def _check(arguments: Arguments) -> None:
         raise NerfleetError("--depth", "cannot go into a video", "name a folder as --out")
     if not _is_video(out) and (out.is_file() or out.suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".mov", ".exr")):
         raise NerfleetError(f"--out {out}", "is not a folder", "name a folder, or an .mp4 file")
-    numbers = {"frames": (0, 100_000), "turntable": (0, 100_000), "spp": (1, 4096), "downscale": (1, 1024)}
+    numbers = {"frames": (0, MAX_FRAMES), "turntable": (0, MAX_FRAMES), "spp": (1, 4096), "downscale": (1, 1024)}
     numbers |= {"width": (0, MAX_EDGE), "height": (0, MAX_EDGE)}
     for name, (least, most) in numbers.items():
         if not least <= getattr(arguments, name) <= most:
@@ -197,6 +198,8 @@ def _shot(arguments: Arguments, model: Model) -> Shot:
     if arguments.camera_path is not None:
         path = read_camera_path(arguments.camera_path)
         n_frames = arguments.frames or max(round((arguments.seconds or path.duration_seconds) * arguments.fps), 1)
+        if n_frames > MAX_FRAMES:
+            raise NerfleetError(f"{n_frames:,} pictures", f"are more than {MAX_FRAMES:,}", "lower --fps or --seconds, or give --frames")
         _warn_about_focus(path)
         cameras = path_cameras(path, n_frames, width, height)
     else:

@@ -133,7 +133,8 @@ def _refuse_not_yet(merged: Mapping[str, Any], where: str) -> None:
             raise NerfleetError(
                 f"{where}, {key}", "this lens is not supported yet", "undistort the photographs to pinhole cameras"
             )
-    if any(merged.get("rolling_shutter") or ()):
+    shutter = merged.get("rolling_shutter")
+    if any(shutter) if isinstance(shutter, list) else shutter:
         raise NerfleetError(
             f"{where}, rolling_shutter", "is not supported yet", "remove the key to train as if the shutter were global"
         )

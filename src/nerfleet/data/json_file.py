@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
 
+from nerfleet.config import is_number
 from nerfleet.errors import NerfleetError
 
 _COMMENT_OR_STRING = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -31,6 +31,8 @@ def read_json_object(path: Path) -> dict[str, Any]:
         raise NerfleetError(f"{path}, line {error.lineno}", error.msg, "correct the JSON there") from error
     except RecursionError as error:
         raise NerfleetError(str(path), "is nested too deeply", "this is not a scene file") from error
+    except ValueError as error:  # Python reads no number of more than 4300 digits
+        raise NerfleetError(str(path), "holds a number that is too long", "correct the JSON there") from error
     if not isinstance(value, dict):
         raise NerfleetError(str(path), f"holds a {type(value).__name__}, not an object", "a scene file starts with {")
     return value
@@ -42,10 +44,11 @@ def read_number(value: object, where: str, key: str) -> float:
     Raises:
         NerfleetError: it is something else.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value):
         raise NerfleetError(
             f"{where}, {key}", f"{json.dumps(value)[:60]} is not a finite number", f"write {key} as a plain number"
         )
+    assert isinstance(value, int | float)
     return float(value)
 
 

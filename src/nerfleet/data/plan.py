@@ -94,7 +94,7 @@ def planned_cameras(plan: ScenePlan, downscale: int = 1) -> Cameras:
     """
     frames = plan.frames
     poses = torch.from_numpy(np.stack([frame.pose for frame in frames]))
-    resolution = torch.tensor([[f.header.width, f.header.height] for f in frames], dtype=torch.int32) // downscale
+    resolution = torch.tensor([[f.header.width // downscale, f.header.height // downscale] for f in frames], dtype=torch.int32)
     if (resolution < 1).any():
         name = frames[int((resolution < 1).any(-1).nonzero()[0])].name
         raise NerfleetError(name, f"nothing is left of it at --downscale {downscale}", "use a smaller number")

@@ -17,10 +17,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nerfleet.config import is_number
 from nerfleet.errors import NerfleetError
 from nerfleet.geometry.cameras import N_LENS_PARAMS, Cameras, Lens
 
 ORDERS = (0, 1, 2, 3)
+MIN_FOV = 1e-3
+MAX_DURATION_SECONDS = 86_400
+MAX_NUMBER = 1e30
+"""Below what single precision holds, so that means of keyframes stay finite."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,7 @@ def read_camera_path(file: Path) -> CameraPath:
         document = json.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise NerfleetError(str(file), error.strerror or "cannot be read", "check the path of the camera path file") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise NerfleetError(str(file), f"is not JSON ({error})", "save the camera path again") from error
     entries = document.get("path") if isinstance(document, dict) else None
     if not isinstance(entries, list) or not entries:
@@ -156,11 +161,14 @@ def read_camera_path(file: Path) -> CameraPath:
     order = document.get("spline_order", 3)
     if order not in ORDERS:
         raise NerfleetError(str(file), f"spline_order {order!r} is unknown", "use 0, 1, 2 or 3")
+    duration = _number(file, "duration_seconds", document.get("duration_seconds", 5.0))
+    if not 0 <= duration <= MAX_DURATION_SECONDS:
+        raise NerfleetError(str(file), f"duration_seconds {duration:g} is out of range", f"use 0 to {MAX_DURATION_SECONDS:,}")
     return CameraPath(
         keyframes=tuple(_read_keyframe(file, i, entry) for i, entry in enumerate(entries)),
         loop=bool(document.get("loop", False)),
         spline_order=int(order),
-        duration_seconds=_number(file, "duration_seconds", document.get("duration_seconds", 5.0)),
+        duration_seconds=duration,
         time=_number(file, "time", document.get("time", 0.0)),
     )
 
@@ -206,18 +214,18 @@ def _read_keyframe(file: Path, index: int, entry: Any) -> Keyframe:
             raise NerfleetError(str(file), name, f"{key} is not a list of {length} numbers", "save the camera path again")
     rotation = tuple(_number(file, f"{name}, R", value) for value in entry["R"])
     norm = math.sqrt(sum(value * value for value in rotation))
-    if norm == 0.0:
-        raise NerfleetError(str(file), name, "R is zero", "give a unit quaternion (x, y, z, w)")
+    if not 0.0 < norm < math.inf:
+        raise NerfleetError(str(file), name, "R is zero or too large", "give a unit quaternion (x, y, z, w)")
     x, y, z, w = (value / norm for value in rotation)
     tx, ty, tz = (_number(file, f"{name}, T", value) for value in entry["T"])
     numbers = {key: _number(file, f"{name}, {key}", entry[key]) for key in ("slice", "scale", "fov", "aperture_size")}
-    if not 0.0 < numbers["fov"] < 180.0:
-        raise NerfleetError(str(file), name, f"fov {numbers['fov']:g} is not between 0 and 180 degrees", "give it in degrees")
+    if not MIN_FOV <= numbers["fov"] < 180.0:
+        raise NerfleetError(str(file), name, f"fov {numbers['fov']:g} is not between {MIN_FOV} and 180 degrees", "give it in degrees")
     return Keyframe((x, y, z, w), (tx, ty, tz), **numbers, timestamp=_number(file, name, entry.get("timestamp", 0.0)))
 
 
 def _number(file: Path, name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value) or abs(value) > MAX_NUMBER:
         raise NerfleetError(str(file), name, f"{value!r} is not a finite number", "save the camera path again")
     return float(value)
 

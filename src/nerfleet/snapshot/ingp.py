@@ -50,7 +50,7 @@ def model_from_document(document: dict[str, Any], where: str) -> Model:
     network = network_from_json(document, where)
     spec = field_spec(network, aabb_scale)
     params_type = snapshot.get("params_type", "__half")
-    if params_type not in PARAMETER_TYPES:
+    if not isinstance(params_type, str) or params_type not in PARAMETER_TYPES:
         raise NerfleetError(where, f"params_type {params_type!r} is not known", "save it again as half or float")
     weights = _array(snapshot, "params_binary", PARAMETER_TYPES[params_type], where)
     expected = spec.n_mlp_params + spec.grid.n_params

@@ -91,7 +91,8 @@ def snapshot_document(
         "measured_batch_size": measured_batch_size,
         "measured_batch_size_before_compaction": measured_batch_size_before_compaction,
     }
-    snapshot["nerf"].setdefault("rgb", {}).update({key: value for key, value in rays.items() if value is not None})
+    before = snapshot["nerf"].get("rgb")
+    snapshot["nerf"]["rgb"] = (before if isinstance(before, dict) else {}) | {key: value for key, value in rays.items() if value is not None}
     if scene is not None:
         _put_scene(snapshot, scene)
     return document

@@ -30,6 +30,7 @@ class CheckpointStore:
     def __init__(self, run: Path) -> None:
         self.folder = run / "checkpoints"
         self._pending: Future | None = None
+        self._target = self.folder  # of the save that is pending
 
     def save(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
         """Start writing; the tensors are copied before this returns. Waits for a save that is still running.
@@ -47,6 +48,7 @@ class CheckpointStore:
         except OSError as error:
             raise NerfleetError(str(self.folder), error.strerror or "cannot be written", "choose another --out") from None
         _one_process_is_fine()
+        self._target = target
         written = dcp.async_save(dict(tensors), checkpoint_id=str(target))
         assert isinstance(written, Future)
         self._pending = _then(written, lambda: self._complete(target, progress))
@@ -67,6 +69,7 @@ class CheckpointStore:
             try:
                 pending.result()
             except (Exception, CheckpointException) as error:
+                shutil.rmtree(self._target, ignore_errors=True)  # a full disk would stay full
                 raise NerfleetError(str(self.folder), f"cannot be written ({_reason(error)})", "free space, then run the same command again") from None
 
     def complete(self) -> list[Path]:
