@@ -19,8 +19,9 @@ from nerfleet.kernels.march.reference import MAX_SAMPLES
 
 ROUND_SAMPLES = 1 << 18
 """Samples that a round evaluates at most (64 bytes of features and more each)."""
-MIN_WIDTH, MAX_WIDTH = 8, 128
-"""Samples of one ray in one round."""
+MIN_WIDTH, FIRST_WIDTH, MAX_WIDTH = 8, 16, 128
+"""Samples of one ray in one round: FIRST_WIDTH at first and twice as many in each further one, within the limits. Those
+behind an opaque surface are evaluated in vain, so the first rounds are narrow."""
 NO_LIMIT = 1 << 30
 
 
@@ -109,6 +110,7 @@ class _Rays:
         self.transmittance = np.ones(n, np.float32)
         self.depth = np.zeros(n, np.float32)
         self.n_samples = np.zeros(n, np.int32)
+        self.width = FIRST_WIDTH
 
 
 class _Tracer:
@@ -130,7 +132,8 @@ class _Tracer:
     def round(self, rays: _Rays) -> tuple[np.ndarray, dict[str, np.ndarray], int]:
         """One round -> (indices of the kept samples' rays, their values by name, samples evaluated)."""
         live = rays.live
-        width = int(np.clip(ROUND_SAMPLES // len(live), MIN_WIDTH, MAX_WIDTH))
+        width = int(np.clip(ROUND_SAMPLES // len(live), MIN_WIDTH, min(rays.width, MAX_WIDTH)))
+        rays.width *= 2
         limit = np.minimum(self.limit - rays.n_samples[live], width).astype(np.int32)
         t_in, dt_in = np.empty((len(live), width), np.float32), np.empty((len(live), width), np.float32)
         counts = np.empty(len(live), np.int32)
