@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from nerfleet.errors import NerfleetError
 from nerfleet.telemetry.report import (
     DIFFERENCE_RANGE,
     Curve,
@@ -177,6 +178,14 @@ def test_writes_both_files_and_nothing_else(tmp_path: Path, report: Report) -> N
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_html(report)
     summary = json.loads((tmp_path / "report.json").read_text())
     assert summary == {"steps": 900, "psnr_mean": None, "train_seconds": 1.5, "strategy": "single"}
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.json"])
+def test_a_place_that_cannot_be_written_is_named(name: str, tmp_path: Path, report: Report) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(NerfleetError, match=f"{name}: Is a directory: make room"):
+        write_report(tmp_path / "report.html", report)
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_without_summary_no_json(tmp_path: Path) -> None:

@@ -151,13 +151,14 @@ def train_run(scene: Scene, held_out: Scene | None, config: TrainConfig, out: Pa
     from nerfleet.snapshot.ingp import Snapshot
     from nerfleet.snapshot.load import RUN_MODEL
     from nerfleet.snapshot.write import snapshot_document, write_snapshot
+    from nerfleet.train.run_lock import run_lock
     from nerfleet.train.trainer import train
 
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NerfleetError(str(out), error.strerror or "cannot be made", "choose another --out") from None
-    with _progress_display() as on_progress:
+    with run_lock(out), _progress_display() as on_progress:
         result = train(scene, config, device=device.type, out=out, held_out=held_out, on_progress=on_progress, say=say)
     _write_json(out / "config.json", to_dict(config))
     last = result.last_step
@@ -198,8 +199,13 @@ def run_summary(result: TrainResult, out: Path) -> dict[str, Any]:
 def _write_json(path: Path, values: dict[str, Any]) -> None:
     """Write under a temporary name, then rename."""
     temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(values, indent=1) + "\n")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(json.dumps(values, indent=1) + "\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise NerfleetError(str(path), error.strerror or "cannot be written", "make room for it, then run the same command again") from None
 
 
 @contextlib.contextmanager

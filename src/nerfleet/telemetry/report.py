@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import math
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nerfleet.errors import NerfleetError
 from nerfleet.telemetry.report_charts import line_chart, number
 from nerfleet.telemetry.report_style import STYLE
 
@@ -261,5 +263,10 @@ def _data_uri(kind: str, content: bytes) -> str:
 def _replace_text(path: Path, text: str) -> None:
     """Write under a temporary name, then rename."""
     temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise NerfleetError(str(path), error.strerror or "cannot be written", "make room for it, then run the same command again") from None
