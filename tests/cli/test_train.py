@@ -112,6 +112,13 @@ def test_another_network_in_the_same_folder_is_refused(trained: tuple[Answer, Pa
     assert (trained[1] / "config.json").read_text() == before
 
 
+def test_frames_that_are_skipped_are_told(words: list[object], tmp_path: Path) -> None:
+    scene = write_cube_scene(tmp_path / "cube")
+    (tmp_path / "cube" / "images" / "0003.png").write_text("no picture")
+    answer = call("train", scene, *words[2:], "--steps", 0, "--out", tmp_path / "run")
+    assert "1 frames skipped, the first: images/0003.png: is not an image of a known format\n" in answer.err
+
+
 def test_zero_steps_write_a_model_in_the_default_folder(words: list[object], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     answer = call(*words, "--steps", 0, "--json")

@@ -175,6 +175,12 @@ def test_b10_info_finds_truncated_files_too(cube: Path) -> None:
     assert report["skipped"][0]["frame"] == "images/0002.png"
 
 
+def test_b10_a_large_photograph_is_not_warned_of(cube: Path, recwarn: pytest.WarningsRecorder) -> None:
+    Image.new("1", (12_000, 8_000)).save(cube.parent / "images/0002.png")
+    assert info(cube)["sizes"]["12000x8000"] == 1
+    assert not recwarn.list
+
+
 def test_b10_not_an_image(cube: Path) -> None:
     (cube.parent / "images/0002.png").write_text("<html>404</html>")
     scene = load(cube)

@@ -136,7 +136,7 @@ def test_damaged_data_is_named(damage: Any, tmp_path: Path) -> None:
     assert store.latest() == (older, {"step": 1})
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"step": "x"}'])
+@pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"step": "x"}', '{"step": -5}'])
 def test_a_damaged_marker_is_named(text: str, tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     save(store, 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.train.small import NETWORK, STEPS, config, read_checkpoint
 from nerfleet.config import TrainConfig
 from nerfleet.data.scene import MASKED_PIXEL, Scene
 from nerfleet.errors import NerfleetError
+from nerfleet.train.checkpoint import MARKER
 from nerfleet.train.trainer import HISTORY_LENGTH, History, Progress, TrainResult, choose_device, train
 
 pytestmark = pytest.mark.usefixtures("first_grid_remembered")
@@ -125,6 +128,18 @@ def test_other_networks_and_boxes_are_refused(finished: Finished, scene: Scene) 
     with pytest.raises(NerfleetError) as error:
         train(dataclasses.replace(scene, aabb_scale=2), config(), device="cpu", out=finished[1])
     assert str(error.value) == f"{folder}: holds a model of a box of edge 1, the scene's is 2: choose another --out"
+
+
+@pytest.mark.parametrize("key", ["config", "aabb_scale", "train_seconds", "trained_samples", "history"])
+@pytest.mark.parametrize("value", [None, []])
+def test_a_damaged_marker_is_one_line(key: str, value: object, finished: Finished, scene: Scene, tmp_path: Path) -> None:
+    shutil.copytree(finished[1], tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints" / f"step_{STEPS:09d}"
+    marker = json.loads((folder / MARKER).read_text())
+    (folder / MARKER).write_text(json.dumps(marker | {key: value}))
+    with pytest.raises(NerfleetError) as error:
+        train(scene, config(), device="cpu", out=tmp_path / "run")
+    assert str(error.value).startswith(f"{folder}: ")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(scene: Scene, tmp_path: Path) -> None:

@@ -96,6 +96,8 @@ def run(arguments: Arguments) -> None:
             arguments.scene, split="train", downscale=arguments.downscale, train_on_all=arguments.train_on_all, strict=arguments.strict, progress=progress
         )
     say(*scene.notes, *scene.warnings)
+    if scene.skipped:
+        say(f"{len(scene.skipped)} frames skipped, the first: {scene.skipped[0].frame}: {scene.skipped[0].reason}")
     held_out = None
     if not arguments.train_on_all and {"test", "val"} & set(available_splits(arguments.scene)):
         held_out = load_scene(arguments.scene, split="test", downscale=arguments.downscale, strict=arguments.strict)

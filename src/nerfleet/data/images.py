@@ -6,6 +6,7 @@ Pixels are taken as stored: an EXIF orientation is NOT applied, because poses an
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,8 +156,10 @@ def _to_8_bit(values: Array) -> Array:
 
 
 def _pil_image() -> Any:
+    """Pillow, without its warning of photographs above half of MAX_PIXELS: they are allowed here."""
     from PIL import Image
 
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     return Image
 
 

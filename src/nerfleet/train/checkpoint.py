@@ -87,10 +87,10 @@ class CheckpointStore:
             return None
         try:
             progress = json.loads((folders[-1] / MARKER).read_text())
-            if not isinstance(progress, dict) or not isinstance(progress["step"], int):
+            if not isinstance(progress, dict) or not isinstance(progress["step"], int) or progress["step"] < 0:
                 raise ValueError("it names no step")
         except (OSError, ValueError, KeyError) as error:
-            raise _unreadable(folders[-1], f"{MARKER}: {error}") from None
+            raise unreadable(folders[-1], f"{MARKER}: {error}") from None
         return folders[-1], progress
 
     def load(self, folder: Path, tensors: dict[str, Tensor]) -> None:
@@ -99,10 +99,11 @@ class CheckpointStore:
         try:
             dcp.load(dict(tensors), checkpoint_id=str(folder))
         except (Exception, CheckpointException) as error:
-            raise _unreadable(folder, _reason(error)) from None
+            raise unreadable(folder, _reason(error)) from None
 
 
-def _unreadable(folder: Path, why: str) -> NerfleetError:
+def unreadable(folder: Path, why: str) -> NerfleetError:
+    """The error of a checkpoint that is damaged."""
     return NerfleetError(str(folder), f"cannot be read ({why})", "delete this folder to use the checkpoint before it")
 
 

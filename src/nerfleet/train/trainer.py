@@ -20,7 +20,7 @@ from nerfleet.data.scene import Scene
 from nerfleet.errors import NerfleetError
 from nerfleet.nn.model import Model
 from nerfleet.render.evaluate import Evaluation, evaluate
-from nerfleet.train.checkpoint import CheckpointStore
+from nerfleet.train.checkpoint import MARKER, CheckpointStore, unreadable
 from nerfleet.train.graph import GraphedStep
 from nerfleet.train.stats import StatsReader, StepStats
 from nerfleet.train.step import Parallel, SingleDevice, TrainStep
@@ -136,7 +136,8 @@ class _Run:
         self.store = CheckpointStore(out) if out is not None else None
         found = self.store.latest() if self.store else None
         if found is not None:
-            _must_fit(*found, config, scene)
+            with _reading_marker(found[0]):
+                _must_fit(*found, config, scene)
         self.step = TrainStep(scene, config, device, parallel)
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
         self.done = self.first = 0  # steps issued, of these before this session
@@ -149,7 +150,8 @@ class _Run:
         self.clock = _Clock()
         self.recent: deque[tuple[float, int, int]] = deque()  # (time, rays, kept)
         if found is not None:
-            self._resume(*found)
+            with _reading_marker(found[0]):
+                self._resume(*found)
         self.reader = StatsReader(self.step.control.stats, self.done)
 
     def run(self) -> TrainResult:
@@ -249,6 +251,15 @@ class _Run:
         self.clock.seconds_before = float(values["train_seconds"])
         self.history = History(**values["history"])
         self.say(f"continues at step {self.done} from {folder}" + (f"; changed since: {', '.join(changed)}" if changed else ""))
+
+
+@contextlib.contextmanager
+def _reading_marker(folder: Path) -> Iterator[None]:
+    """Values of a marker that are missing or of another kind make its checkpoint unreadable."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise unreadable(folder, f"{MARKER}: {type(error).__name__}: {error}") from None
 
 
 def _must_fit(folder: Path, values: dict[str, Any], config: TrainConfig, scene: Scene) -> None:
