@@ -106,3 +106,9 @@ def test_the_demos_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (slow.max_seconds, slow.batch_size, slow.seed) == (90.0, 1 << 14, 1)
     assert (fast.max_seconds, fast.batch_size, fast.seed) == (20.0, REFERENCE_BATCH, 2)
     assert demo.CPU_SECONDS < 100
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "99999999999"])
+def test_a_size_out_of_range_is_one_line(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--size", size]) == 2
+    assert capsys.readouterr().err == f"nerfleet: error: --size {size}: is out of range: use 1 to 2048\n"

@@ -219,6 +219,12 @@ def test_b31_byte_order_marks(cube: Path, encoding: str) -> None:
     assert len(load(cube, strict=True)) == 8
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero, a file without an end")
+def test_b28_an_endless_file_is_not_read() -> None:
+    with pytest.raises(NerfleetError, match="/dev/zero: is not a plain file"):
+        load_scene("/dev/zero")
+
+
 def test_b31_unknown_encoding(cube: Path) -> None:
     cube.write_bytes(b'{"frames": "\xff\xfa\xc3\x28"}')
     with pytest.raises(NerfleetError, match="neither UTF-8 nor UTF-16"):

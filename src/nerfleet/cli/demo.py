@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nerfleet.cli.flags import Device, print_json, say
 from nerfleet.cli.train import run_summary, train_run
 from nerfleet.config import REFERENCE_BATCH, EncodingConfig, NetworkConfig, TrainConfig
+from nerfleet.errors import NerfleetError
 
 if TYPE_CHECKING:
     from nerfleet.data.scene import Scene
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "built-in scene -> training -> pictures and report"
 N_TRAIN, N_TEST = 60, 12
+MAX_SIZE = 2048
 CPU_SECONDS, CUDA_SECONDS = 90.0, 20.0
 TURNTABLE_FRAMES = 36
 
@@ -50,6 +52,8 @@ def run(arguments: Arguments) -> None:
     from nerfleet.telemetry.report import write_report
     from nerfleet.train.trainer import choose_device
 
+    if not 1 <= arguments.size <= MAX_SIZE:
+        raise NerfleetError(f"--size {arguments.size}", "is out of range", f"use 1 to {MAX_SIZE}")
     device = choose_device(arguments.device)
     say("ray tracing the built-in scene")
     scene = synthetic_scene("train", n_views=N_TRAIN, width=arguments.size, height=arguments.size)

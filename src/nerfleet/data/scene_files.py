@@ -39,6 +39,8 @@ def find_scene_files(path: Path) -> SceneFiles:
         return _with_siblings(base)
     if not path.exists():
         raise NerfleetError(str(path), "does not exist", "name a transforms.json or a folder that holds one")
+    if not path.is_file():
+        raise NerfleetError(str(path), "is not a plain file", "name a transforms.json or a folder that holds one")
     if path.suffix.lower() in (".ingp", ".msgpack"):
         raise NerfleetError(str(path), "is a model, not a scene", "name a transforms.json or a folder that holds one")
     if path.name in _BASE_NAMES:
