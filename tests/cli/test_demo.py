@@ -83,7 +83,7 @@ def test_an_interrupt_ends_it_in_good_order(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     "flags, expected",
     [
-        (["--size", "0"], "width = 0"),
+        (["--size", "0"], "--size 0: is out of range"),
         (["--seconds", "-1"], "max_seconds: -1.0 is negative"),
         (["--seconds", "long"], "--seconds"),
         (["--seed", "-1"], "seed: -1 is out of range"),
