@@ -39,9 +39,10 @@ class Arguments:
         nerfleet bench step --json
         nerfleet bench step --scene data/fox --warm-up 2000 --steps 500
         nerfleet bench render --scene data/lego --model runs/lego
+        nerfleet bench collectives --gpus 4 --json
 
     Attributes:
-        what: step or render.
+        what: step, render, or collectives: what ranks exchange in a step.
         scene: a transforms.json, or a folder that holds one; left out: the built-in scene.
         model: render: an .ingp or .msgpack file, or a run folder; left out: a model trained for warm-up steps.
         warm_up: steps before those that count; -1: 2000, without a GPU 30.
@@ -51,9 +52,10 @@ class Arguments:
         device: where to run.
         seed: of weights and rays.
         json: print one JSON object.
+        gpus: collectives: ranks on this machine.
     """
 
-    what: tyro.conf.Positional[Literal["step", "render"]]
+    what: tyro.conf.Positional[Literal["step", "render", "collectives"]]
     scene: Path | None = None
     model: Path | None = None
     warm_up: int = -1
@@ -63,9 +65,15 @@ class Arguments:
     device: Device = "auto"
     seed: int = 1337
     json: bool = False
+    gpus: int = 2
 
 
 def run(arguments: Arguments) -> None:
+    if arguments.what == "collectives":
+        from nerfleet.cli import bench_ranks
+
+        bench_ranks.run(arguments)
+        return
     if arguments.steps < 0:
         raise NerfleetError(f"--steps {arguments.steps}", "is negative", "use 0 for the usual number")
     from nerfleet.train.trainer import choose_device

@@ -75,9 +75,10 @@ def _headlines(result: TrainResult, summary: dict[str, Any]) -> tuple[Headline, 
 def _views(held_out: Scene, config: TrainConfig, result: TrainResult) -> tuple[HeldOutView, ...]:
     assert result.evaluation is not None
     background = torch.tensor(scored_background(config))
-    stride = max(1, len(held_out) // SHOWN_VIEWS)
+    here = held_out.complete_views()
+    stride = max(1, len(here) // SHOWN_VIEWS)
     views = []
-    for i in range(0, len(held_out), stride)[:SHOWN_VIEWS]:
+    for i in here[::stride][:SHOWN_VIEWS]:
         score = result.evaluation.views[i]
         rendering = render_image(result.model, held_out.cameras[i : i + 1]).over(background).cpu()
         truth = composite(held_out.image(i), background)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from nerfleet.data.scene import Scene
+    from nerfleet.train.ranks import Parallel
     from nerfleet.train.trainer import Progress, TrainResult
 
 SUMMARY = "train a radiance field on a scene; resumes by itself"
@@ -40,6 +41,7 @@ class Arguments:
     Examples:
         nerfleet train data/fox --out runs/fox
         nerfleet train data/lego --downscale 2 --max-seconds 60 --json
+        nerfleet train data/fox --gpus 4
 
     Attributes:
         scene: transforms.json, or a folder that holds one (or transforms_train/val/test.json).
@@ -48,7 +50,7 @@ class Arguments:
         max_seconds: training time after which to stop in good order; 0: no limit.
         network: base, small, big, or a network JSON file as instant-ngp reads it.
         preset: basic or advanced: the two modes that set several knobs at once.
-        batch_size: samples with a gradient in a step; 0: 2^18, without a GPU 2^15.
+        batch_size: samples with a gradient in a step, of all ranks together; 0: 2^18 a GPU, without a GPU 2^15 a rank.
         downscale: reduce photographs by this factor with a box filter.
         background: what is behind transparent pixels while training.
         nerf_compatibility: blend in sRGB, black background, constant steps, as the original NeRF.
@@ -59,6 +61,13 @@ class Arguments:
         eval_every: steps between evaluations on held-out views; 0: only at the end.
         pixels: evaluate on this many random pixels of each held-out view; 0: all.
         json: print one JSON object at the end.
+        gpus: ranks on this machine, one a GPU (with --device cpu: processes); more machines: torchrun -m nerfleet train ...
+        parallel: how ranks work together: data, grid, hybrid; auto: data unless one GPU's memory would pass 80 %.
+        grid_degree: ranks that share one hash grid; 0: all (grid) or 2 (hybrid).
+        views: split the photographs' pixels over ranks, or let every rank hold them all.
+        rank_speed: relative speed of each rank, such as 3,3,1; empty: measured while training.
+        collective_timeout: a rank that does not answer for so long ends the run.
+        max_restarts: how often lost ranks are started again.
     """
 
     scene: tyro.conf.Positional[Path]
@@ -80,13 +89,28 @@ class Arguments:
     eval_every: int = 0
     pixels: int = 0
     json: bool = False
+    gpus: int = 1
+    parallel: Literal["auto", "data", "grid", "hybrid"] = "auto"
+    grid_degree: int = 0
+    views: Literal["split", "replicate"] = "split"
+    rank_speed: str = ""
+    collective_timeout: str = "2m"
+    max_restarts: int = 3
 
 
 def run(arguments: Arguments) -> None:
-    from nerfleet.cli.run_report import run_report
+    from nerfleet.cli import train_ranks
+
+    if train_ranks.wanted(arguments):
+        train_ranks.run(arguments)
+    else:
+        run_alone(arguments)
+
+
+def run_alone(arguments: Arguments) -> None:
+    """On one device, in this process."""
     from nerfleet.data import available_splits, load_scene
     from nerfleet.data.progress import progress_bar
-    from nerfleet.telemetry.report import write_report
     from nerfleet.train.trainer import choose_device
 
     device = choose_device(arguments.device)
@@ -105,6 +129,14 @@ def run(arguments: Arguments) -> None:
         say("no held-out views: the result is not scored")
     out = arguments.out or Path("runs") / scene.name
     result = train_run(scene, held_out, config, out, device)
+    finish(arguments, scene, held_out, config, out, device, result)
+
+
+def finish(arguments: Arguments, scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, result: TrainResult) -> None:
+    """Report and answer of a run that has ended. Raises KeyboardInterrupt if a signal ended it."""
+    from nerfleet.cli.run_report import run_report
+    from nerfleet.telemetry.report import write_report
+
     summary = run_summary(result, out)
     write_report(out / "report.html", run_report(scene, held_out, config, result, summary, device))
     if arguments.json:
@@ -117,14 +149,14 @@ def run(arguments: Arguments) -> None:
         raise KeyboardInterrupt
 
 
-def config_from(arguments: Arguments, device_type: str) -> TrainConfig:
+def config_from(arguments: Arguments, device_type: str, world_size: int = 1) -> TrainConfig:
     """Flags -> checked configuration."""
     config = TrainConfig(
         network=load_network(arguments.network),
         seed=arguments.seed,
         steps=arguments.steps,
         max_seconds=arguments.max_seconds,
-        batch_size=arguments.batch_size or (CPU_BATCH if device_type == "cpu" else REFERENCE_BATCH),
+        batch_size=arguments.batch_size or (CPU_BATCH if device_type == "cpu" else REFERENCE_BATCH) * world_size,
         background="black" if arguments.nerf_compatibility else arguments.background,
         nerf_compatibility=arguments.nerf_compatibility,
         near_distance=arguments.near_distance,
@@ -133,36 +165,56 @@ def config_from(arguments: Arguments, device_type: str) -> TrainConfig:
         eval_pixels=arguments.pixels,
     )
     if arguments.preset != "none":
-        config = apply_mode(config, arguments.preset)
+        config = apply_mode(config, arguments.preset, world_size)
         if arguments.batch_size:
             config = dataclasses.replace(config, batch_size=arguments.batch_size)
     config.validate()
     return config
 
 
-def seconds(text: str) -> float:
+def seconds(text: str, flag: str = "checkpoint-every") -> float:
     """ "30s", "5m", "1h" or a plain number of seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text.strip())
     if not match:
-        raise NerfleetError("checkpoint-every", f"{text!r} is not a time", "write 30s, 5m or 1h")
+        raise NerfleetError(flag, f"{text!r} is not a time", "write 30s, 5m or 1h")
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "": 1}[match[2]]
 
 
-def train_run(scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device) -> TrainResult:
-    """Train in a run folder; at the end the configuration and the model are in it."""
-    from nerfleet.snapshot.ingp import Snapshot
-    from nerfleet.snapshot.load import RUN_MODEL
-    from nerfleet.snapshot.write import snapshot_document, write_snapshot
-    from nerfleet.train.run_lock import run_lock
+def train_run(
+    scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, parallel: Parallel | None = None
+) -> TrainResult:
+    """Train in a run folder; at the end the configuration and the model are in it. Only the first rank writes and speaks."""
     from nerfleet.train.trainer import train
+
+    first = parallel is None or parallel.rank == 0
+    with own_folder(out) if parallel is None else contextlib.nullcontext(), _progress_display() if first else contextlib.nullcontext() as on_progress:
+        tell = say if first else None
+        result = train(scene, config, device=device.type, out=out, held_out=held_out, parallel=parallel, on_progress=on_progress, say=tell)
+    if first:
+        _write_json(out / "config.json", to_dict(config))
+        _write_model(out, scene, config, result)
+    return result
+
+
+@contextlib.contextmanager
+def own_folder(out: Path) -> Iterator[None]:
+    """Makes the run folder and holds it against other trainings. Raises NerfleetError."""
+    from nerfleet.train.run_lock import run_lock
 
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NerfleetError(str(out), error.strerror or "cannot be made", "choose another --out") from None
-    with run_lock(out), _progress_display() as on_progress:
-        result = train(scene, config, device=device.type, out=out, held_out=held_out, on_progress=on_progress, say=say)
-    _write_json(out / "config.json", to_dict(config))
+    with run_lock(out):
+        yield
+
+
+def _write_model(out: Path, scene: Scene, config: TrainConfig, result: TrainResult) -> None:
+    """The model of a run as instant-ngp reads it."""
+    from nerfleet.snapshot.ingp import Snapshot
+    from nerfleet.snapshot.load import RUN_MODEL
+    from nerfleet.snapshot.write import snapshot_document, write_snapshot
+
     last = result.last_step
     model = result.model.to("cpu")
     rays, kept, evaluated = (last.rays, last.kept, last.evaluated) if last else (config.initial_rays, 0, 0)
@@ -176,7 +228,6 @@ def train_run(scene: Scene, held_out: Scene | None, config: TrainConfig, out: Pa
         measured_batch_size_before_compaction=evaluated,
     )
     write_snapshot(out / RUN_MODEL, Snapshot(model, document))
-    return result
 
 
 def run_summary(result: TrainResult, out: Path) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def _n_workers(plan: ScenePlan, workers: int | None) -> int:
     """As many as there are cores, fewer where whole photographs in flight would take more than a gigabyte."""
     if workers is not None:
         return max(workers, 1)
-    largest = max(f.header.width * f.header.height for f in plan.frames) * 4
+    largest = max((f.header.width * f.header.height for f in plan.frames), default=1) * 4
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(min(n_cores, _MAX_WORKERS, 2**30 // largest), 1)
 

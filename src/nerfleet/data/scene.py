@@ -32,7 +32,8 @@ class Scene:
         cameras: n cameras.
         pixels: [total_pixels, 4] uint8, all images one after the other, rows first, sRGB, straight alpha.
             A pixel equal to ``MASKED_PIXEL`` is ignored in training.
-        pixel_offsets: [n + 1] int64, first pixel of each image in ``pixels``.
+        pixel_offsets: [n + 1] int64, first pixel of each image in ``pixels``. In a part of a scene (data/part.py) an image may begin
+            before or lie behind ``pixels``.
         depth: [total_pixels] float16 or None: multiples of the unnormalised camera ray (0 = unknown).
         aabb_scale: edge of the scene box, a power of two from 1 to 128.
         transform: from the scene file's space to internal space.
@@ -64,6 +65,12 @@ class Scene:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def complete_views(self) -> list[int]:
+        """Views whose photograph is here as a whole: all of them, except in a part of a scene."""
+        ends = self.pixel_offsets[:-1] + self.cameras.resolution.long().prod(-1)
+        here = (self.pixel_offsets[:-1] >= 0) & (ends <= len(self.pixels)) & (self.pixel_offsets[1:] == ends)
+        return here.nonzero().flatten().tolist()
 
     def image(self, index: int) -> Tensor:
         """View of photograph ``index``, [h, w, 4] uint8 (no copy)."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import torch
 
 from nerfleet.data.decode import DecodedPhotographs, Progress, decode_photographs
+from nerfleet.data.part import Part, pixel_range
 from nerfleet.data.plan import ScenePlan, plan_scene, planned_cameras
 from nerfleet.data.scene import Scene
 from nerfleet.errors import NerfleetError
@@ -22,6 +24,7 @@ def load_scene(
     strict: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
+    part: Part | None = None,
 ) -> Scene:
     """Reads the photographs of one split with their cameras.
 
@@ -39,6 +42,7 @@ def load_scene(
         strict: skipped frames and warnings become an error.
         workers: decoding threads; None for one per core.
         progress: called with (photographs done, photographs in all).
+        part: decode and keep only these pixels (data/part.py); the scene still has all cameras.
 
     Raises:
         NerfleetError: no scene there, a value that cannot be, nothing usable, or not enough memory.
@@ -49,11 +53,41 @@ def load_scene(
     if strict:
         plan.findings.raise_if_strict(str(path))
     cameras = planned_cameras(plan, downscale)
+    if part is not None:
+        return _load_part(plan, cameras, downscale, workers, progress, part)
     decoded = decode_photographs(plan, downscale, workers, progress)
     _report_decoding(plan, decoded)
     if strict:
         plan.findings.raise_if_strict(str(path))
     return _assemble(plan, decoded, cameras[decoded.kept])
+
+
+def _load_part(plan: ScenePlan, cameras: Cameras, downscale: int, workers: int | None, progress: Progress | None, part: Part) -> Scene:
+    """The scene with the pixels of one part; views that another part could not decode are left out here too."""
+    sizes = cameras.resolution.long().prod(-1)
+    chosen = pixel_range(part, sizes.tolist())
+    own = dataclasses.replace(plan, frames=plan.frames[chosen.first : chosen.last])
+    decoded = decode_photographs(own, downscale, workers, progress)
+    failed = part.gather({own.frames[position].name: reason for position, reason in decoded.failed.items()})
+    kept = [i for i, frame in enumerate(plan.frames) if frame.name not in failed]
+    for name, reason in failed.items():
+        plan.findings.skip(name, reason)
+    if not kept:
+        raise NerfleetError(str(plan.path), "no frame can be used", f"last reason: {next(reversed(failed.items()))}")
+    begins = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+    skipped = chosen.begin - int(begins[chosen.first])
+    if decoded.kept and decoded.kept[0] > 0:  # the view that the part begins in is not there
+        skipped = 0
+    over = int(begins[chosen.last]) - chosen.end
+    if not decoded.kept or decoded.kept[-1] < chosen.last - chosen.first - 1:
+        over = 0
+    held = {chosen.first + i for i in decoded.kept}
+    lengths = torch.tensor([int(sizes[i]) if i in held else 0 for i in kept], dtype=torch.int64)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]) - skipped
+    span = slice(skipped, len(decoded.pixels) - over)
+    depth = decoded.depth[span] if decoded.depth is not None else None
+    everything = dataclasses.replace(decoded, kept=kept, pixels=decoded.pixels[span], depth=depth, offsets=offsets)
+    return _assemble(plan, everything, cameras[kept])
 
 
 def _report_decoding(plan: ScenePlan, decoded: DecodedPhotographs) -> None:

@@ -49,7 +49,7 @@ class CheckpointStore:
             raise NerfleetError(str(self.folder), error.strerror or "cannot be written", "choose another --out") from None
         _one_process_is_fine()
         self._target = target
-        written = dcp.async_save(dict(tensors), checkpoint_id=str(target))
+        written = dcp.async_save(dict(tensors), checkpoint_id=str(target), no_dist=True)
         assert isinstance(written, Future)
         self._pending = _then(written, lambda: self._complete(target, progress))
 
@@ -97,7 +97,7 @@ class CheckpointStore:
         """Read a complete checkpoint into ``tensors``, in place."""
         _one_process_is_fine()
         try:
-            dcp.load(dict(tensors), checkpoint_id=str(folder))
+            dcp.load(dict(tensors), checkpoint_id=str(folder), no_dist=True)
         except (Exception, CheckpointException) as error:
             raise unreadable(folder, _reason(error)) from None
 

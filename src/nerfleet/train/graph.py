@@ -39,7 +39,7 @@ class GraphedStep:
         if kind not in self._graphs:
             torch.cuda.synchronize(self._step.device)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads watch collectives and write checkpoints
                 work()
             self._graphs[kind] = graph
         self._graphs[kind].replay()

@@ -6,7 +6,7 @@ the whole step is captured in a graph.
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ from nerfleet.nn.field import ParameterGroup, field_spec, initial_mlp, initial_t
 from nerfleet.nn.model import Model
 from nerfleet.nn.occupancy_grid import initial_grid
 from nerfleet.train.buffers import Control, RayBatch, SampleBatch
+from nerfleet.train.ranks import Parallel
+from nerfleet.train.ranks import SingleDevice as SingleDevice
 
 MIN_TRANSMITTANCE = 1e-4
 SAMPLE_MARGIN = 1.25
@@ -37,36 +39,15 @@ MAX_REFRESH_PERIOD = 16
 OCCUPANCY_POINTS_AT_ONCE = 1 << 18
 
 
-class Parallel(Protocol):
-    """What a step asks of the other ranks; a run on one device is handed :class:`SingleDevice`."""
-
-    world_size: int
-    strategy: str
-
-    def reduce(self, groups: list[ParameterGroup], counters: Tensor) -> None:
-        """Sum the gradients of all ranks, in place."""
-
-    def maximum(self, updates: Tensor) -> None:
-        """Element-wise maximum over ranks, in place."""
-
-
-class SingleDevice:
-    """No other ranks."""
-
-    world_size = 1
-    strategy = "single"
-
-    def reduce(self, groups: list[ParameterGroup], counters: Tensor) -> None:
-        return None
-
-    def maximum(self, updates: Tensor) -> None:
-        return None
-
-
 def refresh_period(step: int, reference_step_ratio: float) -> int:
     """Steps between refreshes of the occupancy grid; small batches do not refresh more often than per reference batch."""
     shortest = min(max(round(1 / reference_step_ratio), 1), MAX_REFRESH_PERIOD)
     return min(max(step // 16, shortest), MAX_REFRESH_PERIOD)
+
+
+def is_refresh(step: int, reference_step_ratio: float) -> bool:
+    """Whether the occupancy grid is refreshed before this step."""
+    return step % refresh_period(step, reference_step_ratio) == 0
 
 
 class TrainStep:
@@ -79,28 +60,32 @@ class TrainStep:
         self.spec = field_spec(config.network, scene.aabb_scale)
         generator = torch.Generator().manual_seed(config.seed)
         self.mlp = ParameterGroup.from_values(initial_mlp(self.spec, generator), device, half_gradient=False)
-        self.table = ParameterGroup.from_values(initial_table(self.spec, generator), device, half_gradient=True)
+        self.table, self.owned = parallel.shard(initial_table(self.spec, generator), self.spec, device)
+        self.ops = parallel.ops(torch.ops.nerfleet)
 
         self.cameras: Cameras = scene.cameras.to(device)
         self.pixels, self.pixel_offsets = scene.pixels.to(device), scene.pixel_offsets.to(device)
         self.occupancy = initial_grid(self.cameras, scene.aabb_scale)
         self.occupancy_updates = torch.zeros_like(self.occupancy.values)
 
-        capacity = int(config.batch_size * SAMPLE_MARGIN)
-        self.rays = RayBatch.allocate(config.max_rays, device)
-        self.samples = SampleBatch.allocate(capacity, self.spec.grid.n_output, device)
+        self.capacity = int(config.batch_size * SAMPLE_MARGIN)  # of all ranks
+        self.max_rays = config.max_rays * parallel.world_size
+        rounding = int(parallel.world_size > 1)  # of a rank's range of rays
+        self.rays = RayBatch.allocate(math.ceil(self.max_rays * parallel.max_share) + rounding, device)
+        self.samples = SampleBatch.allocate(math.ceil(self.capacity * parallel.max_share), self.spec.grid.n_output, device)
         self.control = Control.allocate(self._initial_rays(), device)
+        self.rank_state = parallel.rank_state(self.control.state)
         n_points = min(OCCUPANCY_POINTS_AT_ONCE, self._refresh_samples(0))
         self.cells = torch.zeros(n_points, dtype=torch.int32, device=device)
         self.points = torch.zeros(n_points, 3, device=device)
 
     def _initial_rays(self) -> int:
         wanted = int(self.config.initial_rays * self.config.reference_step_ratio)
-        return min(max(wanted // RAY_MULTIPLE, 1) * RAY_MULTIPLE, self.config.max_rays)
+        return min(max(wanted // RAY_MULTIPLE, 1) * RAY_MULTIPLE, self.max_rays)
 
     def __call__(self, step: int) -> None:
         """Run step number ``step`` (counted from 0; the same as the device's own count)."""
-        if step % refresh_period(step, self.config.reference_step_ratio) == 0:
+        if is_refresh(step, self.config.reference_step_ratio):
             self.refresh_occupancy(step)
         self.forward_backward()
         self.update()
@@ -110,24 +95,26 @@ class TrainStep:
 
     def forward_backward(self) -> None:
         """Rays of this step, their loss and all gradients."""
-        ops, config, rays, samples, control = torch.ops.nerfleet, self.config, self.rays, self.samples, self.control
+        ops, config, rays, samples, control = self.ops, self.config, self.rays, self.samples, self.control
         optimizer, cameras = config.network.optimizer, self.cameras
         schedule = (config.reference_step_ratio, optimizer.learning_rate, optimizer.decay_start, optimizer.decay_interval, optimizer.decay_base)
         ops.begin(control.state, control.hyper, *schedule, optimizer.ema_decay)
+        self.parallel.divide(control.state, self.rank_state)
         ops.sample_rays(
             self.pixels, self.pixel_offsets, cameras.camera_to_world, cameras.focal, cameras.principal, cameras.resolution, cameras.lens, cameras.lens_params,
-            control.state, config.seed, self.cone_angle, self.aabb_scale, BACKGROUNDS[config.background], config.nerf_compatibility,
+            self.rank_state, self.parallel.seed(config.seed), self.cone_angle, self.aabb_scale, BACKGROUNDS[config.background], config.nerf_compatibility,
             rays.origins, rays.directions, rays.starts, rays.targets, rays.backgrounds,
         )  # fmt: skip
         ops.trace(
-            rays.origins, rays.directions, rays.starts, control.state, *self._march(), self.table.weights, self.mlp.weights, *self.spec.arguments,
+            rays.origins, rays.directions, rays.starts, self.rank_state, *self._march(), self.table.weights, self.mlp.weights, *self.spec.arguments,
             MIN_TRANSMITTANCE, rays.rgb, rays.transmittance, samples.ray_indices, samples.positions, samples.t, samples.dt, samples.features, samples.rgb,
             samples.raw, samples.weight, samples.after, samples.prefix, control.counters,
         )  # fmt: skip
         ops.ray_loss(
-            rays.rgb, rays.transmittance, rays.targets, rays.backgrounds, rays.starts, control.state, LOSSES[config.network.loss], config.loss_scale,
+            rays.rgb, rays.transmittance, rays.targets, rays.backgrounds, rays.starts, self.rank_state, LOSSES[config.network.loss], config.loss_scale,
             rays.gradient, rays.final, control.loss_sum, control.counters,
         )  # fmt: skip
+        self.parallel.weigh(rays.gradient, control.loss_sum, control.state, self.rank_state)
         count = control.counters[COUNT_KEPT : COUNT_KEPT + 1]
         ops.composite_backward(
             samples.ray_indices, samples.rgb, samples.raw, samples.t, samples.dt, samples.weight, samples.after, samples.prefix, rays.gradient, rays.final,
@@ -141,13 +128,14 @@ class TrainStep:
 
     def update(self) -> None:
         """Gradients of all ranks -> new weights; then on to the next step."""
-        ops, config, control = torch.ops.nerfleet, self.config, self.control
+        ops, config, control = self.ops, self.config, self.control
         optimizer = config.network.optimizer
-        self.parallel.reduce([self.mlp, self.table], control.counters)
+        self.parallel.reduce(self.mlp, self.table, self.owned, control)
         constants = (optimizer.beta1, optimizer.beta2, optimizer.epsilon)
         ops.adam(*self.mlp.tensors(), control.hyper, control.counters, *constants, optimizer.l2_reg, config.loss_scale, False)
-        ops.adam(*self.table.tensors(), control.hyper, control.counters, *constants, 0.0, config.loss_scale, True)
-        ops.advance(control.state, control.counters, control.hyper, control.loss_sum, control.stats, config.batch_size, config.max_rays)
+        ops.adam(*self.owned.tensors(), control.hyper, control.counters, *constants, 0.0, config.loss_scale, True)
+        self.parallel.publish(self.table, self.owned)
+        ops.advance(control.state, control.counters, control.hyper, control.loss_sum, control.stats, config.batch_size, self.max_rays)
 
     def _refresh_samples(self, step: int) -> int:
         """Densities that a refresh looks at, in proportion to the batch."""
@@ -157,11 +145,12 @@ class TrainStep:
 
     def refresh_occupancy(self, step: int) -> None:
         """Look at the density of random cells, with the raw weights, and set the bits anew."""
-        ops, control, grid = torch.ops.nerfleet, self.control, self.occupancy
+        ops, control, grid = self.ops, self.control, self.occupancy
         total = self._refresh_samples(step)
         n_uniform = total if step < WARM_UP_STEPS else total // 2
-        for first in range(0, total, len(self.cells)):
-            n = min(len(self.cells), total - first)
+        begin, end = self.parallel.part(total)
+        for first in range(begin, end, len(self.cells)):
+            n = min(len(self.cells), end - first)
             cells, points = self.cells[:n], self.points[:n]
             ops.occupancy_sample(grid.values, control.state, self.config.seed, self.aabb_scale, first, n_uniform, cells, points)
             raw = ops.field_density(points, self.table.weights, self.mlp.weights, *self.spec.arguments)
@@ -170,19 +159,26 @@ class TrainStep:
         ops.occupancy_update(self.occupancy_updates, grid.values, grid.bitfield, control.hyper)
 
     def model(self) -> Model:
-        """The model so far: averaged weights (shared storage, not a copy) once there are any, and the occupancy."""
-        return Model(self.config.network, self.aabb_scale, self.cone_angle, self.mlp.ema, self.table.ema, self.occupancy, self.render_aabb)
+        """The model so far: averaged weights (one rank: shared storage, not a copy) and the occupancy. All ranks must ask together."""
+        table = self.parallel.whole(self.owned.ema, self.spec.grid.n_params)
+        return Model(self.config.network, self.aabb_scale, self.cone_angle, self.mlp.ema, table, self.occupancy, self.render_aabb)
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Everything that a checkpoint must hold, by name; loading writes into these tensors."""
-        groups = {f"{name}.{part}": getattr(group, part) for name, group in (("mlp", self.mlp), ("table", self.table)) for part in self._saved}
+        """Everything that a checkpoint must hold, by name, with this rank's part of those in ``sharded_tensors``."""
+        groups = {f"{name}.{part}": getattr(group, part) for name, group in (("mlp", self.mlp), ("table", self.owned)) for part in self._saved}
         return groups | {"occupancy": self.occupancy.values, "bitfield": self.occupancy.bitfield, "state": self.control.state, "hyper": self.control.hyper}
 
     _saved = ("master", "ema", "first_moment", "second_moment", "steps")
 
+    def sharded_tensors(self) -> dict[str, int]:
+        """Tensors of ``state_tensors`` that are spread over ranks -> their length on one device."""
+        return {f"table.{part}": self.spec.grid.n_params for part in self._saved}
+
     def restore(self) -> None:
-        """After ``state_tensors`` were written: bring the derived tensors in line."""
-        for group in (self.mlp, self.table):
-            if group.weights is not group.master:
+        """After ``state_tensors`` were written: bring the derived tensors in line. All ranks together."""
+        for group in (self.mlp, self.owned):
+            if group.weights.data_ptr() != group.master.data_ptr():
                 group.weights.copy_(group.master)
+        self.parallel.publish(self.table, self.owned)
+        for group in (self.mlp, self.table, self.owned):
             group.gradient.zero_()

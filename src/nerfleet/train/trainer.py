@@ -22,10 +22,13 @@ from nerfleet.nn.model import Model
 from nerfleet.render.evaluate import Evaluation, evaluate
 from nerfleet.train.checkpoint import MARKER, CheckpointStore, unreadable
 from nerfleet.train.graph import GraphedStep
+from nerfleet.train.ranks import Parallel, SingleDevice
 from nerfleet.train.stats import StatsReader, StepStats
-from nerfleet.train.step import Parallel, SingleDevice, TrainStep
+from nerfleet.train.step import TrainStep, is_refresh
 
 RATE_WINDOW_SECONDS = 3.0
+WISH_STOP, WISH_END, WISH_SAVE = 1, 2, 4
+"""Bits that ranks agree on: a signal came; the time is over; a checkpoint is due."""
 HISTORY_LENGTH = 2000
 """Points of the loss curve that are kept; when there are more, every second one is dropped."""
 
@@ -134,10 +137,7 @@ class _Run:
         self.config, self.device, self.held_out, self.parallel = config, device, held_out, parallel
         self.on_progress, self.say = on_progress, say
         self.store = CheckpointStore(out) if out is not None else None
-        found = self.store.latest() if self.store else None
-        if found is not None:
-            with _reading_marker(found[0]):
-                _must_fit(*found, config, scene)
+        found = self._found(scene)
         self.step = TrainStep(scene, config, device, parallel)
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
         self.done = self.first = 0  # steps issued, of these before this session
@@ -154,24 +154,44 @@ class _Run:
                 self._resume(*found)
         self.reader = StatsReader(self.step.control.stats, self.done)
 
+    def _found(self, scene: Scene) -> tuple[Path, dict[str, Any]] | None:
+        """The checkpoint to continue from, as the first rank sees it."""
+        answer: Any = None
+        try:
+            found = self.store.latest() if self.store and self.parallel.rank == 0 else None
+            if found is not None:
+                with _reading_marker(found[0]):
+                    _must_fit(*found, self.config, scene)
+            answer = found
+        except NerfleetError as error:
+            answer = error
+        first = self.parallel.exchange(answer)[0]
+        if isinstance(first, NerfleetError):
+            raise first
+        return first
+
     def run(self) -> TrainResult:
         """Train to the end."""
         last_saved = last_shown = time.monotonic()
         with _stop_signals() as stop:
             self.clock.start()
-            stopped_by = self._reason_to_stop(stop)
+            stopped_by = "steps" if self.done >= self.config.steps else self._reason_to_stop(self._wishes(stop, last_saved))
             while stopped_by is None:
-                self.advance(self.done)
+                if self.parallel.wants_time(self.done):
+                    self._timed_step()
+                else:
+                    self.advance(self.done)
                 self._account(self.reader.after_step(self.done))
                 self.done += 1
-                stopped_by = self._reason_to_stop(stop)
+                agreed = self.parallel.agree(self.done, self._wishes(stop, last_saved))
+                stopped_by = self._reason_to_stop(agreed)
                 if stopped_by is not None:
                     break
                 now = time.monotonic()
                 if now - last_shown > 0.25:
                     last_shown = now
                     self._show()
-                if self.store and now - last_saved > self.config.checkpoint_every_seconds:
+                if agreed & WISH_SAVE:
                     last_saved = now
                     self._save()
                 if self.config.eval_every_steps and self.held_out and self.done % self.config.eval_every_steps == 0:
@@ -179,24 +199,45 @@ class _Run:
             self._account(self.reader.finish(self.done - 1))
             self.clock.stop()
             self._show()
+            self._save()
             if self.store:
-                self._save()
                 self.store.wait()
         evaluation = self._evaluate() if self.held_out is not None and stopped_by != "signal" else None
+        model = self.step.model()
+        self.parallel.finished()
         return TrainResult(
-            self.step.model(), self.done, self.trained_samples, self.clock.seconds, self.parallel.world_size, self.parallel.strategy,
+            model, self.done, self.trained_samples, self.clock.seconds, self.parallel.world_size, self.parallel.strategy,
             self.skipped, self.history, evaluation, stopped_by, self.last,
         )  # fmt: skip
 
-    def _reason_to_stop(self, stop: threading.Event) -> str | None:
+    def _wishes(self, stop: threading.Event, last_saved: float) -> int:
+        """What this rank wants to happen after this step, as bits: all ranks must do it at the same step."""
+        late = bool(self.config.max_seconds) and self.clock.seconds >= self.config.max_seconds
+        due = self.store is not None and time.monotonic() - last_saved > self.config.checkpoint_every_seconds
+        return WISH_STOP * stop.is_set() | WISH_END * late | WISH_SAVE * due
+
+    def _reason_to_stop(self, agreed: int) -> str | None:
         if self.done >= self.config.steps:
             return "steps"
-        if stop.is_set():
-            return "signal"
-        return "max_seconds" if self.config.max_seconds and self.clock.seconds >= self.config.max_seconds else None
+        return "signal" if agreed & WISH_STOP else "max_seconds" if agreed & WISH_END else None
+
+    def _timed_step(self) -> None:
+        """A step outside of any graph whose rays are timed, so that faster ranks can be given more of them."""
+        if is_refresh(self.done, self.config.reference_step_ratio):
+            self.step.refresh_occupancy(self.done)
+        self._wait_for_device()
+        begin = time.perf_counter()
+        self.step.forward_backward()
+        self._wait_for_device()
+        self.parallel.balance(self.step.rank_state, time.perf_counter() - begin)
+        self.step.update()
+
+    def _wait_for_device(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def _account(self, rows: list[StepStats]) -> None:
-        capacity = len(self.step.samples.raw)
+        capacity = self.step.capacity
         for row in rows:
             self.last = row
             self.trained_samples += min(row.kept, capacity)
@@ -227,24 +268,33 @@ class _Run:
     def _evaluate(self) -> Evaluation:
         assert self.held_out is not None
         with self.clock.paused():
-            result = evaluate(self.step.model(), self.held_out, background=scored_background(self.config), n_pixels=self.config.eval_pixels)
+            views = self.held_out.complete_views()  # each rank has some
+
+            def alive(_: float) -> None:
+                self.parallel.alive("evaluating")
+
+            options: dict[str, Any] = {"background": scored_background(self.config), "n_pixels": self.config.eval_pixels, "views": views, "progress": alive}
+            part = evaluate(self.step.model(), self.held_out, **options)
+            result = Evaluation(tuple(score for parts in self.parallel.exchange(part) for score in parts.views))
         self.history.evaluations.append((self.done, self.clock.seconds, result.psnr_mean))
         return result
 
     def _save(self) -> None:
-        assert self.store is not None
+        tensors = self.parallel.collect(self.step.state_tensors(), self.step.sharded_tensors()) if self.store and self.done > 0 else None
+        if tensors is None or self.store is None:
+            return
         history = {name: getattr(self.history, name) for name in ("steps", "seconds", "losses", "evaluations")}
         values: dict[str, Any] = {"step": self.done, "train_seconds": self.clock.seconds, "trained_samples": self.trained_samples}
         values |= {"skipped": self.skipped, "history": history, "config": to_dict(self.config), "world_size": self.parallel.world_size}
         values["aabb_scale"] = self.step.aabb_scale
-        if self.done > 0:
-            self.store.save(self.step.state_tensors(), values)
+        self.store.save(tensors, values)
 
     def _resume(self, folder: Path, values: dict[str, Any]) -> None:
-        assert self.store is not None
+        store = self.store
+        assert store is not None
         before = values["config"]
         changed = [f"{key} {before.get(key)} -> {value}" for key, value in to_dict(self.config).items() if before.get(key) != value]
-        self.store.load(folder, self.step.state_tensors())
+        self.parallel.spread(self.step.state_tensors(), self.step.sharded_tensors(), lambda tensors: store.load(folder, tensors))
         self.step.restore()
         self.done = self.first = int(values["step"])
         self.trained_samples, self.skipped = int(values["trained_samples"]), int(values["skipped"])

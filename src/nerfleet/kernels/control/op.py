@@ -11,6 +11,9 @@ import torch
 STATE_STEP, STATE_RAYS, STATE_SKIPPED, STATE_SKIPPED_IN_A_ROW = range(4)
 """Step now running; rays it asks for; non-finite steps so far; of these the last ones in a row."""
 N_STATE = 4
+STATE_FIRST_RAY, STATE_ALL_RAYS = 4, 5
+"""Only in the state of a rank that draws rays FIRST_RAY .. FIRST_RAY + RAYS of the ALL_RAYS that all ranks draw together."""
+N_RANK_STATE = 6
 COUNT_KEPT, COUNT_EVALUATED, COUNT_HIT, COUNT_NONFINITE, COUNT_QUEUE = range(5)
 """Samples with a gradient (not capped by the buffers); samples evaluated; rays with samples; non-finite values seen; next ray of the queue."""
 N_COUNTERS = 8

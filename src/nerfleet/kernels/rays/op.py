@@ -8,7 +8,7 @@ import torch
 from nerfleet.geometry.box import ray_box, scene_box
 from nerfleet.geometry.cameras import Cameras, pixel_rays
 from nerfleet.geometry.color import composite
-from nerfleet.kernels.control.op import STATE_RAYS, STATE_STEP
+from nerfleet.kernels.control.op import N_RANK_STATE, STATE_ALL_RAYS, STATE_FIRST_RAY, STATE_RAYS, STATE_STEP
 from nerfleet.kernels.march.reference import to_lattice
 from nerfleet.kernels.rays.philox import split_seed
 
@@ -34,6 +34,7 @@ def _sample_rays_cpu(pixels, pixel_offsets, camera_to_world, focal, principal, r
 
     Args:
         pixels [P, 4] uint8, pixel_offsets [n_views + 1] int64: all photographs (:class:`nerfleet.data.scene.Scene`).
+        state: of N_RANK_STATE entries: rays FIRST_RAY .. FIRST_RAY + RAYS of ALL_RAYS are drawn (CPU only).
         camera_to_world ... lens_params: fields of :class:`Cameras`.
         background: 0 random, 1 black, 2 white. srgb_blend: blend photographs with it in sRGB instead of linear light.
         origins, directions [N, 3] float32: written, internal space, unit directions.
@@ -43,8 +44,9 @@ def _sample_rays_cpu(pixels, pixel_offsets, camera_to_world, focal, principal, r
     from nerfleet.kernels.rays import cpu
 
     n, step, n_pixels = int(state[STATE_RAYS]), int(state[STATE_STEP]), len(pixels)
+    first, n_all = (int(state[STATE_FIRST_RAY]), int(state[STATE_ALL_RAYS])) if len(state) == N_RANK_STATE else (0, n)
     index, jitter = np.empty(n, np.int64), np.empty(n, np.float32)
-    cpu.choose(0, n, n, step, *split_seed(seed), n_pixels, index, jitter, backgrounds.numpy())
+    cpu.choose(first, n, n_all, step, *split_seed(seed), n_pixels, index, jitter, backgrounds.numpy())
     if background:
         backgrounds[:n] = float(background == BACKGROUNDS["white"])
     chosen = torch.from_numpy(index)

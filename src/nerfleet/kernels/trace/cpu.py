@@ -5,6 +5,7 @@ A round evaluates the density of its samples first; the colour network only sees
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numba
@@ -23,6 +24,7 @@ MIN_WIDTH, FIRST_WIDTH, MAX_WIDTH = 8, 16, 128
 """Samples of one ray in one round: FIRST_WIDTH at first and twice as many in each further one, within the limits. Those
 behind an opaque surface are evaluated in vain, so the first rounds are narrow."""
 NO_LIMIT = 1 << 30
+Encode = Callable[[Tensor], Tensor]
 
 
 @dataclass
@@ -117,12 +119,14 @@ class _Tracer:
     """The field and the scene that rays are traced through; with a crop ``box`` without the limits of training."""
 
     def __init__(
-        self, march: tuple, table: Tensor, mlp: Tensor, field: tuple, min_transmittance: float, box: Tensor | None = None, step_cascades: bool = True
-    ) -> None:
+        self, march: tuple, table: Tensor, mlp: Tensor, field: tuple, min_transmittance: float, box: Tensor | None = None, step_cascades: bool = True,
+        encode: Encode | None = None,
+    ) -> None:  # fmt: skip
         bitfield, self.n_cascades, cone_angle, self.aabb_scale = march
         self.bitfield, self.cone_angle = bitfield.numpy(), np.float32(cone_angle)
         self.table, self.mlp = table.detach().float(), mlp.detach().float()
-        *self.grid, self.density_dims, self.rgb_dims = field
+        *grid, self.density_dims, self.rgb_dims = field
+        self.encode = encode or (lambda positions: torch.ops.nerfleet.hash_grid(positions, self.table, *grid))
         self.min_transmittance = np.float32(min_transmittance)
         self.step_cascades = step_cascades
         half = 0.5 * self.aabb_scale
@@ -132,7 +136,7 @@ class _Tracer:
     def round(self, rays: _Rays) -> tuple[np.ndarray, dict[str, np.ndarray], int]:
         """One round -> (indices of the kept samples' rays, their values by name, samples evaluated)."""
         live = rays.live
-        width = int(np.clip(ROUND_SAMPLES // len(live), MIN_WIDTH, min(rays.width, MAX_WIDTH)))
+        width = int(np.clip(ROUND_SAMPLES // max(len(live), 1), MIN_WIDTH, min(rays.width, MAX_WIDTH)))
         rays.width *= 2
         limit = np.minimum(self.limit - rays.n_samples[live], width).astype(np.int32)
         t_in, dt_in = np.empty((len(live), width), np.float32), np.empty((len(live), width), np.float32)
@@ -144,7 +148,7 @@ class _Tracer:
         n = int(counts.sum())
         t, dt, positions = np.empty(n, np.float32), np.empty(n, np.float32), np.empty((n, 3), np.float32)
         _flatten(live, t_in, dt_in, firsts, counts, rays.origins, rays.directions, self.aabb_scale, t, dt, positions)
-        features = torch.ops.nerfleet.hash_grid(torch.from_numpy(positions), self.table, *self.grid)
+        features = self.encode(torch.from_numpy(positions))
         outputs = field_cpu.density_outputs(features, self.mlp, self.density_dims)
         raw = outputs[:, 0].numpy().copy()
 
@@ -168,16 +172,23 @@ class _Tracer:
         return ray_of, values, n
 
 
-def trace(origins: Tensor, directions: Tensor, starts: Tensor, state: Tensor, *arguments) -> None:
-    """Arguments as the op's schema (trace/op.py)."""
+def trace(
+    origins: Tensor, directions: Tensor, starts: Tensor, state: Tensor, *arguments, encode: Encode | None = None, most: Callable[[int], int] = int
+) -> None:
+    """Arguments as the op's schema (trace/op.py).
+
+    Args:
+        encode: positions [n, 3] -> features [n, L * F], in place of the hash grid; called once a round, n may be 0.
+        most: number of live rays -> another one: rounds go on while it is not 0, for encoders that several processes call together.
+    """
     march, (table, mlp), field = arguments[:4], arguments[4:6], arguments[6:12]
     min_transmittance, rgb, transmittance = arguments[12:15]
     sinks, counters = Sinks(*(buffer.numpy() for buffer in arguments[15:25])), arguments[25]
     n_rays = int(state[STATE_RAYS])
     rays = _Rays(origins[:n_rays], directions[:n_rays], starts[:n_rays])
-    tracer = _Tracer(march, table, mlp, field, min_transmittance)
+    tracer = _Tracer(march, table, mlp, field, min_transmittance, encode=encode)
     stored, n_kept, n_evaluated = 0, 0, 0
-    while len(rays.live):
+    while most(len(rays.live)):
         ray_of, values, evaluated = tracer.round(rays)
         n_evaluated += evaluated
         n_kept += len(ray_of)

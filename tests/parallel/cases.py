@@ -1,0 +1,219 @@
+"""What ranks do in the tests: each case runs on every rank, in order, and its results are kept for the test that looks at them."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tests.train.small import NETWORK, SIZE, config
+
+from nerfleet.config import TrainConfig
+from nerfleet.data.part import Part, take_part
+from nerfleet.data.scene import Scene
+from nerfleet.data.synthetic import synthetic_scene
+from nerfleet.errors import NerfleetError
+from nerfleet.kernels.control.op import STATE_RAYS, STATE_SKIPPED
+from nerfleet.parallel.data_parallel import DataParallel
+from nerfleet.parallel.grid_parallel import GridParallel
+from nerfleet.parallel.mesh import Degrees
+from nerfleet.parallel.ranks import Ranks
+from nerfleet.parallel.shares import edges, shares
+from nerfleet.train.ranks import Parallel
+from nerfleet.train.step import TrainStep
+from nerfleet.train.trainer import train
+
+Result = dict[str, Any]
+WARM_UP = 4
+"""Steps before the one whose gradients are compared: densities are no longer all alike."""
+N_RAYS = 450
+PSNR_STEPS = 300
+ALL_MAX_RAYS = 1 << 13
+
+
+SMOOTH = dataclasses.replace(NETWORK, optimizer=dataclasses.replace(NETWORK.optimizer, learning_rate=3e-3, ema_decay=0.98))
+"""Learns slowly enough that rounding and the choice of rays move the score of a short training little."""
+
+
+def small_scene(split: str = "train", n_views: int = 8) -> Scene:
+    return synthetic_scene(split, n_views=n_views, width=SIZE, height=SIZE, supersample=1)
+
+
+def own_config(world_size: int, **changes: Any) -> TrainConfig:
+    """The same step on any number of ranks: ``max_rays`` is per rank."""
+    return config(max_rays=ALL_MAX_RAYS // world_size, initial_rays=2048, **changes)
+
+
+def data_parallel(ranks: Ranks, views: str, speeds: tuple[float, ...] = (), measured: bool = False) -> tuple[DataParallel, Callable[[Scene], Scene]]:
+    """The strategy, and what takes a rank's part of a scene."""
+    parts = shares(speeds or (1.0,) * ranks.world_size)
+    bounds = edges(parts)
+    if views == "replicate":
+        return DataParallel(ranks, parts, None, measured), lambda scene: scene
+    part = Part(bounds[ranks.rank], bounds[ranks.rank + 1])
+    return DataParallel(ranks, parts, parts, measured), lambda scene: take_part(scene, part)
+
+
+def step_gradients(scene: Scene, parallel: Parallel, world_size: int) -> Result:
+    """Summed gradients of one step after a few others, whole, and the ray count that follows."""
+    step = TrainStep(scene, own_config(world_size), torch.device("cpu"), parallel)
+    for i in range(WARM_UP):
+        step(i)
+    step.control.state[STATE_RAYS] = N_RAYS
+    step.forward_backward()
+    parallel.reduce(step.mlp, step.table, step.owned, step.control)
+    table = parallel.whole(step.owned.gradient, step.spec.grid.n_params).clone()
+    before = {"table": table, "mlp": step.mlp.gradient.clone(), "counters": step.control.counters.clone(), "loss_sum": step.control.loss_sum.clone()}
+    weights = parallel.whole(step.owned.master, step.spec.grid.n_params).clone()
+    return before | {"weights": weights, "occupancy": step.occupancy.values.clone()}
+
+
+def gradients_data(ranks: Ranks, folder: Path) -> Result:
+    parallel, take = data_parallel(ranks, "replicate", tuple(float(1 + rank) for rank in range(ranks.world_size)))
+    return step_gradients(take(small_scene()), parallel, ranks.world_size)
+
+
+def gradients_grid(ranks: Ranks, folder: Path) -> Result:
+    return _gradients_of_levels(ranks, ranks.world_size)
+
+
+def gradients_hybrid(ranks: Ranks, folder: Path) -> Result:
+    return _gradients_of_levels(ranks, 2)
+
+
+def _gradients_of_levels(ranks: Ranks, grid: int) -> Result:
+    parallel = GridParallel(ranks, Degrees(ranks.world_size // grid, grid), shares((1.0,) * ranks.world_size), None)
+    found = step_gradients(small_scene(), parallel, ranks.world_size)
+    assert parallel.ownership is not None
+    return found | {"levels": parallel.ownership.levels}
+
+
+def resume_grid(ranks: Ranks, folder: Path) -> Result:
+    """Continue what data-parallel ranks have trained, with the levels split: the model as it was read, and its score."""
+    n = ranks.world_size
+    parallel = GridParallel(ranks, Degrees(1, n), shares((1.0,) * n), None)
+    scene = small_scene("train", 30)
+    result = train(scene, psnr_config(n), device="cpu", out=folder / "run_split", parallel=parallel)
+    return {"table": result.model.table, "mlp": result.model.mlp, "steps": result.steps, "strategy": result.strategy}
+
+
+def train_grid(ranks: Ranks, folder: Path) -> Result:
+    n = ranks.world_size
+    return _run(ranks, folder / "run_grid", GridParallel(ranks, Degrees(1, n), shares((1.0,) * n), None), small_scene("train", 30))
+
+
+def nan(ranks: Ranks, folder: Path) -> Result:
+    """One rank's gradient is not a number in one step."""
+    parallel, take = data_parallel(ranks, "split")
+    step = TrainStep(take(small_scene()), own_config(ranks.world_size), torch.device("cpu"), parallel)
+    step(0)
+    before = step.owned.master.clone()
+    healthy = step.mlp.weights.clone()
+    if ranks.rank == 1:
+        step.mlp.weights[7] = torch.nan
+    step.forward_backward()
+    step.mlp.master.copy_(healthy)
+    step.update()
+    unchanged = torch.equal(step.owned.master, before)
+    skipped = int(step.control.state[STATE_SKIPPED])
+    step(2)
+    return {"unchanged": unchanged, "skipped": skipped, "moved": not torch.equal(step.owned.master, before)}
+
+
+def train_split(ranks: Ranks, folder: Path) -> Result:
+    return _trained(ranks, folder, "split")
+
+
+def train_replicate(ranks: Ranks, folder: Path) -> Result:
+    return _trained(ranks, folder, "replicate")
+
+
+def psnr_config(world_size: int) -> TrainConfig:
+    return own_config(world_size, steps=PSNR_STEPS, network=SMOOTH, background="black", checkpoint_every_seconds=5.0)
+
+
+def _trained(ranks: Ranks, folder: Path, views: str) -> Result:
+    parallel, take = data_parallel(ranks, views)
+    return _run(ranks, folder / f"run_{views}", parallel, take(small_scene("train", 30)))
+
+
+def _run(ranks: Ranks, out: Path, parallel: Parallel, own: Scene) -> Result:
+    scene = small_scene("train", 30)
+    shown = take_part(scene, Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size, whole_views=True))
+    result = train(own, psnr_config(ranks.world_size), device="cpu", out=out, held_out=shown, parallel=parallel)
+    assert result.evaluation is not None
+    views_seen = [view.name for view in result.evaluation.views]
+    return {"psnr": result.evaluation.psnr_mean, "views": views_seen, "table": result.model.table, "mlp": result.model.mlp, "steps": result.steps}
+
+
+def resume(ranks: Ranks, folder: Path) -> Result:
+    """Continue ``folder/run_split`` (of another number of ranks), which is at its end: the model as it was read."""
+    parallel, take = data_parallel(ranks, "split")
+    result = train(take(small_scene("train", 30)), psnr_config(ranks.world_size), device="cpu", out=folder / "run_split", parallel=parallel)
+    return {"table": result.model.table, "mlp": result.model.mlp, "steps": result.steps}
+
+
+def speed_balanced(ranks: Ranks, folder: Path) -> Result:
+    return _slowed(ranks, measured=True)
+
+
+def speed_equal(ranks: Ranks, folder: Path) -> Result:
+    return _slowed(ranks, measured=False)
+
+
+def _slowed(ranks: Ranks, measured: bool) -> Result:
+    """Train while every ray takes some time, on the last rank three times as long."""
+    seconds_a_ray = 1e-3 * (3 if ranks.rank == ranks.world_size - 1 else 1)
+    at_full_speed = TrainStep.forward_backward
+
+    def slow(step: TrainStep) -> None:
+        at_full_speed(step)
+        time.sleep(seconds_a_ray * int(step.rank_state[STATE_RAYS]))
+
+    parallel, take = data_parallel(ranks, "split", measured=measured)
+    TrainStep.forward_backward = slow  # type: ignore[method-assign]
+    try:
+        result = train(take(small_scene()), own_config(ranks.world_size, steps=40), device="cpu", parallel=parallel)
+    finally:
+        TrainStep.forward_backward = at_full_speed  # type: ignore[method-assign]
+    return {"samples_per_s": result.trained_samples / result.train_seconds, "shares": parallel.shares}
+
+
+def stall(ranks: Ranks, folder: Path) -> Result:
+    """Rank 1 does nothing any more at step 5."""
+    at_full_speed = TrainStep.forward_backward
+
+    def stalled(step: TrainStep) -> None:
+        if ranks.rank == 1 and step.device_step == 5:
+            time.sleep(600)
+        at_full_speed(step)
+
+    TrainStep.forward_backward = stalled  # type: ignore[method-assign]
+    parallel, take = data_parallel(ranks, "split")
+    train(take(small_scene()), own_config(ranks.world_size), device="cpu", parallel=parallel)
+    return {}
+
+
+def refuse(ranks: Ranks, folder: Path) -> Result:
+    """One rank finds an error: all hear of it."""
+
+    def act() -> None:
+        if ranks.rank == 1:
+            raise NerfleetError("photograph 3", "is damaged", "replace it")
+
+    try:
+        ranks.together(act)
+    except NerfleetError as error:
+        return {"error": str(error)}
+    return {}
+
+
+CASE_FUNCTIONS = (
+    *(gradients_data, gradients_grid, gradients_hybrid, nan),
+    *(train_split, train_replicate, train_grid, resume, resume_grid),
+    *(speed_balanced, speed_equal, stall, refuse),
+)
+CASES: dict[str, Callable[[Ranks, Path], Result]] = {f.__name__: f for f in CASE_FUNCTIONS}

@@ -1,0 +1,65 @@
+"""Levels to ranks, and tables to owners and back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nerfleet.kernels.hash_grid.spec import LEVEL_INTS, GridSpec
+from nerfleet.parallel.memory import BYTES_OWNED, BYTES_READ, training_bytes
+from nerfleet.parallel.ownership import assign_levels, everything
+from nerfleet.parallel.sharding import SECTOR, Sharding
+
+GRID = GridSpec(n_levels=8, n_features=4, log2_hashmap_size=12, base_resolution=4, growth=1.7)
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 3, 8])
+def test_every_level_has_one_owner_and_bytes_are_even(n_ranks: int) -> None:
+    owned = assign_levels(GRID, n_ranks)
+    assert sorted(level for levels in owned.levels for level in levels) == list(range(8))
+    assert all(owned.levels)
+    sizes = [sum(end - first for first, end in owned.ranges(rank)) for rank in range(n_ranks)]
+    largest = max(end - first for first, end in zip(GRID.level_offsets, GRID.level_offsets[1:]))
+    assert max(sizes) <= sum(sizes) / n_ranks + largest
+
+
+def test_a_rank_s_own_table_is_laid_out_anew() -> None:
+    owned = assign_levels(GRID, 3)
+    for rank, levels in enumerate(owned.levels):
+        scales, flat = owned.arguments(rank)
+        assert scales == [GRID.scales[level] for level in levels]
+        first = 0
+        for i, level in enumerate(levels):
+            mine, whole = (flat[LEVEL_INTS * i :][:LEVEL_INTS], GRID.levels[LEVEL_INTS * level :][:LEVEL_INTS])
+            assert mine[2] == first
+            assert (mine[:2], mine[3:]) == (list(whole[:2]), list(whole[3:]))
+            first += mine[1]
+
+
+@pytest.mark.parametrize("n_data, n_grid", [(1, 1), (3, 1), (1, 3), (2, 2)])
+def test_slices_make_the_whole(n_data: int, n_grid: int) -> None:
+    owned = assign_levels(GRID, n_grid)
+    ranges = [owned.ranges(rank) for rank in range(n_grid)] if n_grid > 1 else everything(GRID.n_params)
+    table = torch.randn(GRID.n_params)
+    ranks = [Sharding(rank, n_data, ranges) for rank in range(n_data * n_grid)]
+    slices = [sharding.pick(table) for sharding in ranks]
+    assert all(len(part) % SECTOR == 0 for part in slices)
+    assert torch.equal(ranks[0].assemble(slices), table)
+    for sharding, part in zip(ranks, slices):
+        whole, mine = sharding.shard(table, torch.device("cpu"))
+        assert torch.equal(mine.master, part)
+        assert mine.master.data_ptr() == mine.weights.data_ptr()
+        padded = sharding.padded(whole.weights)
+        assert torch.equal(padded[: len(whole.weights)], whole.weights)
+        mine.master.fill_(7)
+        assert float(padded[(sharding.rank // n_grid) * len(part)]) == 7
+        assert whole.gradient.numel() == whole.weights.numel()
+        assert whole.master.numel() == whole.first_moment.numel() == 0
+
+
+def test_owners_share_the_optimiser_s_bytes() -> None:
+    n = 10_000_000
+    one, two = (training_bytes(n, 32, 0, 0, 0, ranks) for ranks in (1, 2))
+    assert one == n * (BYTES_READ + BYTES_OWNED)
+    assert two == n * BYTES_READ + n * BYTES_OWNED // 2
+    assert training_bytes(n, 32, 1000, 0, 0, 1) - one > 1000 * 4 * 32

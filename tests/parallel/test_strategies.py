@@ -1,0 +1,94 @@
+"""Every strategy over gloo: gradients, score, skipped steps and checkpoints against one rank."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.parallel.cases import psnr_config, small_scene, step_gradients
+from tests.parallel.spawn import result, run_cases
+from torch import Tensor
+
+from nerfleet.train.ranks import SingleDevice
+from nerfleet.train.trainer import train
+
+
+@pytest.fixture(scope="module")
+def one_rank() -> dict[str, Any]:
+    return step_gradients(small_scene(), SingleDevice(), 1)
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the results of all short cases on two ranks."""
+    folder = tmp_path_factory.mktemp("two_ranks")
+    run_cases(folder, 2, "gradients_data", "gradients_grid", "nan", "refuse")
+    return folder
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+def check_gradients(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    for name in ("table", "mlp"):
+        assert relative_error(found[name], expected[name]) <= 1e-4, name
+        assert torch.equal(found[name] != 0, expected[name] != 0), name
+    assert torch.equal(found["counters"], expected["counters"])
+    assert relative_error(found["loss_sum"], expected["loss_sum"]) < 1e-5
+    assert relative_error(found["weights"], expected["weights"]) < 1e-4
+    assert torch.equal(found["occupancy"] >= 0, expected["occupancy"] >= 0)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("case", ["gradients_data", "gradients_grid"])
+def test_gradients_of_two_ranks_are_those_of_one(one_rank: dict[str, Any], two_ranks: Path, case: str, rank: int) -> None:
+    assert float(one_rank["table"].abs().max()) > 0
+    check_gradients(result(two_ranks, case, rank), one_rank)
+
+
+@pytest.mark.slow
+def test_gradients_of_four_ranks_are_those_of_one(one_rank: dict[str, Any], tmp_path: Path) -> None:
+    cases = ("gradients_data", "gradients_grid", "gradients_hybrid")
+    run_cases(tmp_path, 4, *cases)
+    for rank in range(4):
+        for case in cases:
+            check_gradients(result(tmp_path, case, rank), one_rank)
+    assert sorted(level for own in result(tmp_path, "gradients_hybrid", 0)["levels"] for level in own) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_nan_on_one_rank_skips_the_step_on_all(two_ranks: Path, rank: int) -> None:
+    assert result(two_ranks, "nan", rank) == {"unchanged": True, "skipped": 1, "moved": True}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_one_rank_is_heard_by_all(two_ranks: Path, rank: int) -> None:
+    assert result(two_ranks, "refuse", rank) == {"error": "photograph 3: is damaged: replace it"}
+
+
+@pytest.mark.slow
+def test_score_and_checkpoints_on_any_number_of_ranks(tmp_path: Path) -> None:
+    scene = small_scene("train", 30)
+    alone = train(scene, psnr_config(1), device="cpu", held_out=scene)
+    assert alone.evaluation is not None
+    run_cases(tmp_path, 2, "train_split", "train_replicate", "train_grid", timeout=600)
+    names = list(scene.names)
+    for case in ("train_split", "train_replicate", "train_grid"):
+        both = [result(tmp_path, case, rank) for rank in (0, 1)]
+        assert torch.equal(both[0]["table"], both[1]["table"])
+        assert both[0]["views"] == both[1]["views"] == names
+        assert both[0]["psnr"] == pytest.approx(alone.evaluation.psnr_mean, abs=0.1), case
+
+    saved = result(tmp_path, "train_split", 0)
+    run_cases(tmp_path, 3, "resume", "resume_grid")
+    for rank, case in itertools.product(range(3), ("resume", "resume_grid")):
+        read = result(tmp_path, case, rank)
+        assert read["steps"] == saved["steps"]
+        assert torch.equal(read["table"], saved["table"])
+        assert torch.equal(read["mlp"], saved["mlp"])
+    single = train(scene, psnr_config(1), device="cpu", out=tmp_path / "run_split")
+    assert torch.equal(single.model.table, saved["table"])
