@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,17 +124,27 @@ def bench_step(arguments: Arguments, device: torch.device) -> dict[str, Any]:
 
 
 def hash_grid_times(device: torch.device) -> dict[str, float]:
-    """Best of a few: 65,536 points through 8 levels of 4 features, 2^19 entries, forth and back."""
+    """Best of a few: 65,536 points through 8 levels of 4 features, 2^19 entries, forth and back.
+
+    The points are 8 neighbouring samples on each of 8,192 random rays, as a training step has them; ``scattered_*``: all
+    random, the worst that can happen to the caches.
+    """
     import torch
 
     from nerfleet.kernels.hash_grid.op import grid_arguments
     from nerfleet.kernels.hash_grid.spec import GridSpec
+    from nerfleet.kernels.march.reference import MIN_STEP
+    from nerfleet.nn.field import allocate
 
     grid = GridSpec(8, 4, 19, 16, 2.0)
     dtype = torch.float16 if device.type == "cuda" else torch.float32
-    positions = torch.rand(HASH_GRID_POINTS, 3, device=device)
-    table = torch.rand(grid.n_params, device=device).to(dtype)
-    gradient, grad_table = torch.rand(HASH_GRID_POINTS, grid.n_output, device=device).to(dtype), torch.zeros_like(table)
+    scattered = torch.rand(HASH_GRID_POINTS, 3, device=device)
+    directions = torch.nn.functional.normalize(torch.randn(HASH_GRID_POINTS // 8, 1, 3, device=device), dim=-1)
+    steps = MIN_STEP * torch.arange(8, device=device)[:, None]
+    along = (scattered[: HASH_GRID_POINTS // 8, None] + directions * steps).view(-1, 3).clamp(0, 1)
+    table, grad_table = allocate(grid.n_params, dtype, device), allocate(grid.n_params, dtype, device)
+    table.uniform_(-1, 1)
+    gradient = torch.rand(HASH_GRID_POINTS, grid.n_output, device=device).to(dtype)
     ops = torch.ops.nerfleet
 
     def best(call: Callable[[], object]) -> float:
@@ -146,10 +157,11 @@ def hash_grid_times(device: torch.device) -> dict[str, float]:
             times.append(1e3 * (time.perf_counter() - start))
         return min(times)
 
-    return {
-        "forward": best(lambda: ops.hash_grid(positions, table, *grid_arguments(grid))),
-        "backward": best(lambda: ops.hash_grid_backward(positions, gradient, *grid_arguments(grid), grad_table, None)),
-    }
+    times = {}
+    for name, points in (("", along), ("scattered_", scattered)):
+        times[name + "forward"] = best(functools.partial(ops.hash_grid, points, table, *grid_arguments(grid)))
+        times[name + "backward"] = best(functools.partial(ops.hash_grid_backward, points, gradient, *grid_arguments(grid), grad_table, None))
+    return times
 
 
 def bench_render(arguments: Arguments, device: torch.device) -> dict[str, Any]:
