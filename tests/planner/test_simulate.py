@@ -108,7 +108,7 @@ def test_unequal_gpus_share_rays_by_speed() -> None:
     assert fast.rays == pytest.approx(fast.share / slow.share * slow.rays, rel=0.01)
     measured = Cluster(cards.hosts, (Card(cards.cards[0].gpu, 0), Card(cards.cards[0].gpu, 0, 0.5)), cards.network)
     fast, slow = predicted(measured, batch=1 << 19).ranks
-    assert fast.share / slow.share == pytest.approx(2, rel=0.25)
+    assert 1.8 < fast.share / slow.share < 3.5
 
 
 def test_memory_is_that_of_the_buffers() -> None:

@@ -58,12 +58,17 @@ def _device(device: torch.device) -> dict[str, Any]:
 
 
 def save(path: Path, values: dict[str, Any]) -> None:
-    """Write under a temporary name, then rename. Raises NerfleetError."""
+    """Raises NerfleetError."""
+    write_text(path, json.dumps(values, indent=1) + "\n", "--save")
+
+
+def write_text(path: Path, text: str, flag: str) -> None:
+    """Write under a temporary name, then rename. Raises NerfleetError; ``flag`` chose the path."""
     temporary = path.with_name(path.name + ".part")
     try:
-        temporary.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise NerfleetError(str(path), error.strerror or "cannot be written", "choose another --save") from None
+        raise NerfleetError(str(path), error.strerror or "cannot be written", f"choose another {flag}") from None

@@ -31,6 +31,7 @@ VERBS: dict[str, str] = {
     "info": "what a scene or a model holds",
     "convert": "a model to .ingp or .msgpack",
     "plan": "which GPUs and strategy, how long, how much memory",
+    "cost": "time and money for numbers of GPUs and kinds of machines",
     "bench": "time training steps or pictures",
 }
 """Verb -> its one-line summary; the module is ``nerfleet.cli.<verb>``."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nerfleet.planner.topology import Cluster
 
 SUMMARY = "which GPUs and strategy, how long, how much memory"
+PIPE_WIDTH = 170
 
 
 @dataclass(frozen=True)
@@ -138,11 +139,9 @@ def _plan_scene(arguments: Arguments, cluster: Cluster, calibration: Calibration
 
 
 def _print(cluster: Cluster, choice: Any, options: Any) -> None:
-    from rich.console import Console
-
     from nerfleet.planner.explain import flags, option_rows, rank_rows, stage_rows
 
-    console = Console(markup=False, highlight=False)
+    console = wide_console()
     console.print(f"cluster: {cluster.describe()}")
     shown = [option for option in options if option is choice.option or option.simulated.grid == 1 or option.n_gpus == choice.option.n_gpus]
     marked = [(">" if option is choice.option else "", *row) for option, row in zip(shown, option_rows(shown))]
@@ -162,8 +161,16 @@ def table(titles: tuple[str, ...], rows: Any) -> Any:
 
     found = Table(box=box.SIMPLE, pad_edge=False)
     for i, title in enumerate(titles):
-        numeric = all(row[i][:1].isdigit() for row in rows) if rows else False
-        found.add_column(title, justify="right" if numeric else "left")
+        numeric = all(row[i][:1].isdigit() or not row[i] for row in rows)
+        found.add_column(title, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         found.add_row(*row)
     return found
+
+
+def wide_console() -> Any:
+    """The terminal; a file or a pipe gets lines that are long enough for every table."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False)
+    return console if console.is_terminal else Console(markup=False, highlight=False, width=PIPE_WIDTH)

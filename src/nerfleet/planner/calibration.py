@@ -146,7 +146,7 @@ def _step(values: dict[str, Any], source: str) -> StepMeasurement:
     if missing:
         raise KeyError(", ".join(sorted(missing)))
     counted = rank_memory(load, 1, load.n_params, 1.0, 1.0, 1.0, 0.0)
-    set_up = max(_positive(values["peak_bytes"], "peak_bytes") - counted.table - counted.pixels - load.n_cells * 8.125, counted.buffers)
+    set_up = max(_positive(values["peak_bytes"], "peak_bytes") - counted.table - counted.pixels - counted.set_up, 0.0)
     return StepMeasurement(gpu, load, stages, 1e-3 * _positive(values["ms_per_step"], "ms_per_step"), set_up, source)
 
 
