@@ -121,7 +121,9 @@ def test_gpus_in_words() -> None:
 def test_this_machine_through_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
     cards = [("NVIDIA GeForce RTX 3090", 25_769_803_776), ("NVIDIA GeForce RTX 3060", 12_884_901_888)]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda i: f"GPU-{i}abc")
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: len(cards))
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda i: i)
@@ -133,6 +135,11 @@ def test_this_machine_through_the_driver(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [card.gpu.name for card in cluster.cards] == ["RTX 3090", "RTX 3060"]
     assert cluster.cards[1].gpu.memory_bytes == 12_884_901_888
     assert cluster.hosts[0].link.name == "pcie4"
+
+    for wanted, names in (("1", ["RTX 3060"]), ("GPU-1,0", ["RTX 3060", "RTX 3090"]), ("7", None), ("", None)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", wanted)
+        cluster = this_machine()
+        assert (cluster and [card.gpu.name for card in cluster.cards]) == names
 
     def fail() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)

@@ -75,7 +75,10 @@ def run(arguments: Arguments) -> None:
         raise NerfleetError("plan", "needs either a scene or --tasks", "for example `nerfleet plan data/fox`")
     calibration = read_calibration(arguments.calibration)
     cluster = find_cluster(arguments, calibration)
-    _plan_scene(arguments, cluster, calibration)
+    if arguments.tasks is not None:
+        _plan_tasks(arguments, arguments.tasks, cluster, calibration)
+    else:
+        _plan_scene(arguments, cluster, calibration)
 
 
 def find_cluster(arguments: Arguments, calibration: Calibration) -> Cluster:
@@ -136,6 +139,16 @@ def _plan_scene(arguments: Arguments, cluster: Cluster, calibration: Calibration
         print_json(plan_values(choice, options))
         return
     _print(cluster, choice, options)
+
+
+def _plan_tasks(arguments: Arguments, tasks: Path, cluster: Cluster, calibration: Calibration) -> None:
+    from nerfleet.cli.task_plan import plan_tasks, print_schedule, schedule_values
+
+    _, machines, schedule = plan_tasks(tasks, cluster, calibration)
+    if arguments.json:
+        print_json(schedule_values(machines, schedule))
+    else:
+        print_schedule(machines, schedule)
 
 
 def _print(cluster: Cluster, choice: Any, options: Any) -> None:

@@ -11,8 +11,9 @@ from nerfleet.planner.cost import Offer
 WIDTH, HEIGHT = 760, 460
 LEFT, RIGHT, TOP, BOTTOM = 76, 150, 44, 56
 STYLE = """
-svg { background: #fff; font: 13px system-ui, sans-serif; } text { fill: #333; } .grid { stroke: #ddd; } .point { fill: #3b6ea5; } .spot { fill: #fff; stroke: #3b6ea5; stroke-width: 2; }
-.best { fill: #c2410c; } .spot.best { fill: #fff; stroke: #c2410c; } .line { fill: none; stroke: #9bb3cf; } .title { font-size: 15px; font-weight: 600; } .small { font-size: 11px; }
+svg { background: #fff; font: 13px system-ui, sans-serif; } text { fill: #333; } .title { font-size: 15px; font-weight: 600; } .small { font-size: 11px; }
+.grid { stroke: #ddd; } .line { fill: none; stroke: #9bb3cf; } .point { fill: #3b6ea5; } .spot { fill: #fff; stroke: #3b6ea5; stroke-width: 2; }
+.best { fill: #c2410c; } .spot.best { fill: #fff; stroke: #c2410c; }
 @media (prefers-color-scheme: dark) { svg { background: #17191c; } text { fill: #ddd; } .grid { stroke: #333; } .spot { fill: #17191c; } }
 """
 

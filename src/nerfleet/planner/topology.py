@@ -212,7 +212,7 @@ def _link(section: Section, key: str, default: Link) -> Link:
 
 
 def this_machine() -> Cluster | None:
-    """GPUs of this machine as the driver (NVML) sees them; None where there is none.
+    """GPUs of this machine as the driver (NVML) sees them, those that CUDA_VISIBLE_DEVICES leaves; None where there is none.
 
     Raises:
         NerfleetError: a GPU that is not in the catalogue.
@@ -226,7 +226,7 @@ def this_machine() -> Cluster | None:
     except pynvml.NVMLError:
         return None
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        handles = _visible(pynvml, [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())])
         if not handles:
             return None
         cards = []
@@ -241,6 +241,18 @@ def this_machine() -> Cluster | None:
         return Cluster((host,), tuple(cards), LINKS["none"])
     finally:
         pynvml.nvmlShutdown()
+
+
+def _visible(pynvml: Any, handles: list[Any]) -> list[Any]:
+    """Those that CUDA_VISIBLE_DEVICES leaves, in its order; all if it is not set."""
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return handles
+    found = []
+    for name in filter(None, (part.strip() for part in wanted.split(","))):
+        by_index = [handles[int(name)]] if name.isdigit() and int(name) < len(handles) else []
+        found += by_index or [handle for handle in handles if str(pynvml.nvmlDeviceGetUUID(handle)).startswith(name)]
+    return found
 
 
 def _all_joined(pynvml: Any, handles: list[Any]) -> bool:
