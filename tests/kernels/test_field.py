@@ -57,7 +57,7 @@ def test_harmonics_order_and_signs() -> None:
 
 
 def test_compiled_harmonics_equal_the_reference() -> None:
-    directions = random_directions(100, 1)
+    directions = random_directions(100, CPU)
     wide = torch.full((100, 20), 7.0)
     compiled_harmonics(directions.numpy(), wide[:, 2:18].numpy())
     assert torch.allclose(wide[:, 2:18], sphere_harmonics(directions.double()).float(), rtol=1e-5, atol=1e-6)
