@@ -79,7 +79,8 @@ def test_a_task_that_fits_nowhere_is_named() -> None:
 
 def test_dependencies() -> None:
     machines = [Machine("m0"), Machine("m1", 0.5), Machine("c", kind="cpu")]
-    jobs = [Job("render", 4, after=("train",)), Job("train", 10), Job("convert", 1, needs="cpu", after=("train",)), Job("other", 9), Job("last", 1, after=("render", "convert"))]
+    jobs = [Job("render", 4, after=("train",)), Job("train", 10), Job("convert", 1, needs="cpu", after=("train",)), Job("other", 9)]
+    jobs.append(Job("last", 1, after=("render", "convert")))
     schedule = assign(jobs, machines)
     check(schedule, jobs, machines)
     assert schedule.makespan == pytest.approx(18)  # other on the slow one

@@ -7,7 +7,7 @@ import pytest
 from nerfleet.config import EncodingConfig, NetworkConfig, TrainConfig
 from nerfleet.errors import NerfleetError
 from nerfleet.planner.calibration import REFERENCE, Calibration
-from nerfleet.planner.choose import Choice, choose, common_rule, possibilities
+from nerfleet.planner.choose import Choice, choose, possibilities
 from nerfleet.planner.explain import flags, option_rows, plan_values, rank_rows, stage_rows
 from nerfleet.planner.topology import Cluster, parse_gpus
 from nerfleet.planner.workload import SceneFacts
@@ -40,8 +40,9 @@ def test_a_small_table_stays_whole() -> None:
 def test_memory_alone_can_decide() -> None:
     """32 levels, most of them of 2^24 entries, are 30 GB with their optimiser: more than 80 % of a card of 12 GB even with the optimiser shared out."""
     found = chosen(parse_gpus("4 x RTX 3060", link="nvlink4"), log2=24, n_levels=32)
-    data = [option for option in possibilities(FOX, TrainConfig(network=found.option.simulated.load.network), parse_gpus("4 x RTX 3060"), OWN) if option.n_gpus == 4]
-    assert not data[0].simulated.comfortable
+    config = TrainConfig(network=found.option.simulated.load.network)
+    data = possibilities(FOX, config, parse_gpus("4 x RTX 3060"), OWN, (4,))[0]
+    assert (data.strategy, data.simulated.comfortable) == ("data", False)
     assert found.option.simulated.grid > 1
     assert "with data parallelism a GPU would be" in found.why[0] or "no longer fits" in found.why[0]
 
@@ -53,16 +54,12 @@ def test_slow_networks_are_left_alone() -> None:
 
 
 def test_what_would_fit_is_said() -> None:
-    with pytest.raises(NerfleetError, match=r"fox with 2\^26 entries a level: needs \d+\.\d GB of a RTX 3060 of 12 GB .*: what would fit: log2_hashmap_size 2[234]"):
+    line = r"fox with 2\^26 entries a level: needs \d+\.\d GB of a RTX 3060 of 12 GB .*: what would fit: log2_hashmap_size 2[234]"
+    with pytest.raises(NerfleetError, match=line):
         chosen(parse_gpus("RTX 3060"), log2=26)
     photographs = SceneFacts("city", 16, 2000, 2000 * 3840 * 2160)
     with pytest.raises(NerfleetError, match=r"what would fit: --downscale 4"):
         chosen(parse_gpus("RTX 3060"), scene=photographs)
-
-
-def test_the_common_rule() -> None:
-    assert common_rule(19e9, 24e9, 4) == 1
-    assert common_rule(19.3e9, 24e9, 4) == 4
 
 
 def test_more_gpus_train_fewer_larger_steps() -> None:

@@ -117,3 +117,20 @@ def test_memory_is_that_of_the_buffers() -> None:
     assert memory.table == pytest.approx(20 * load.n_params, rel=0.01)
     assert memory.pixels == 4 * LEGO.n_pixels
     assert memory.device > memory.peak
+
+
+def largest_table(cluster: Cluster) -> int:
+    """Most parameters of a hash grid that two ranks can train with its levels split."""
+    most = 0
+    for log2 in (23, 24, 25):
+        for n_levels in range(8, 33):
+            config = TrainConfig(network=NetworkConfig(encoding=EncodingConfig(log2_hashmap_size=log2, n_levels=n_levels)))
+            load = workload(LEGO, config, REFERENCE.load.profile)
+            if load.n_params > most and simulate(load, cluster, 2, OWN).fits:
+                most = load.n_params
+    return most
+
+
+def test_uneven_memory_holds_a_larger_table_than_even_placement() -> None:
+    """24 + 12 GB; placed evenly, each rank holds what the smaller one can."""
+    assert largest_table(parse_gpus("RTX 3090, RTX 3060")) >= 1.3 * largest_table(parse_gpus("2 x RTX 3060"))

@@ -113,11 +113,6 @@ def choose(options: Sequence[Option]) -> Choice:
     return Choice(best, tuple(_reasons(best, data, same, options)))
 
 
-def common_rule(needed_bytes: float, card_bytes: float, n_gpus: int) -> int:
-    """Grid degree by the rule that users know: data, until one GPU would be more than 80 % full; then the grid is split over all of them."""
-    return 1 if needed_bytes <= USABLE_SHARE * card_bytes else n_gpus
-
-
 def _nothing_fits(options: Sequence[Option]) -> NerfleetError:
     nearest = min(options, key=lambda option: option.simulated.fills)
     fullest = max(nearest.simulated.ranks, key=lambda rank: rank.fills)
