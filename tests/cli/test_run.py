@@ -43,12 +43,12 @@ def test_the_example_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     "text, line",
     [
-        ("- run: rm -rf /\n", "line 2, run: rm is not a command of nerfleet that a task can use: use one of train"),
-        ("- run: trian a\n", "line 2, run: trian is not a command"),
+        ("- run: rm -rf /\n", "line 2, run: 'rm' is not a command of nerfleet that a task can use: use one of train"),
+        ("- run: trian a\n", "line 2, run: 'trian' is not a command"),
         ("- run: train 'a\n", "line 2, run: no closing quotation"),
         ("- run: train a\n    device: tpu\n", "line 3, device: 'tpu' is no kind of device"),
         ("- run: train a\n    after: b\n", "line 3, after: there is no task 'b'"),
-        ("- run: info a\n  - run: info a\n", "line 2, name: 'info a' is also the name of the task at"),
+        ("- run: info a\n  - run: info a\n", "line 3, name: 'info a' is also the name of the task at"),
         ("- run: render a\n    max_gpus: 2\n", "line 3, max_gpus: only trainings run on several GPUs"),
         ("- run: train a\n    minutes: 0\n", "line 3, minutes: 0 is out of range"),
         ("- run: train a\n    memory_gb: [1]\n", "line 3, memory_gb: [1] is not a number"),
@@ -86,7 +86,8 @@ class Fake:
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.said = tmp_path, list[str]()
         note = "import json, os, sys, time; name, seconds, code = sys.argv[3:6]; begin = time.time(); time.sleep(float(seconds)); "
-        note += f"open({str(tmp_path)!r} + '/' + name + '.json', 'w').write(json.dumps([begin, time.time(), os.environ.get('CUDA_VISIBLE_DEVICES'), sys.argv])); "
+        note += "seen = [begin, time.time(), os.environ.get('CUDA_VISIBLE_DEVICES'), sys.argv]; "
+        note += f"open({str(tmp_path)!r} + '/' + name + '.json', 'w').write(json.dumps(seen)); "
         script = tmp_path / "python"
         script.write_text(f"#!{sys.executable}\n{note}\nprint('last words of', name)\nsys.exit(int(code))\n")
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
