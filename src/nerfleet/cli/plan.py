@@ -128,6 +128,7 @@ def config_of(arguments: Any) -> TrainConfig:
 
 def _plan_scene(arguments: Arguments, cluster: Cluster, calibration: Calibration) -> None:
     from nerfleet.cli.scene_facts import scene_facts
+    from nerfleet.parallel.auto import GRID_ON_CUDA
     from nerfleet.planner.choose import choose, possibilities
     from nerfleet.planner.explain import plan_values
 
@@ -135,6 +136,8 @@ def _plan_scene(arguments: Arguments, cluster: Cluster, calibration: Calibration
     facts = scene_facts(arguments.scene, arguments.downscale)
     options = possibilities(facts, config_of(arguments), cluster, calibration, fixed_batch=arguments.batch_size > 0)
     choice = choose(options)
+    if choice.option.simulated.grid > 1 and not GRID_ON_CUDA:
+        choice = dataclasses.replace(choice, why=(*choice.why, "This version splits the grid on CPUs only: on GPUs use --parallel data until it does."))
     if arguments.json:
         print_json(plan_values(choice, options))
         return

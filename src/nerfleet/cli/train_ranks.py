@@ -172,13 +172,14 @@ def _planned(arguments: Arguments, ranks: Ranks, config: TrainConfig, scene: Sce
     import socket
 
     from nerfleet.cli.flags import say
-    from nerfleet.parallel.auto import Seat, planned
+    from nerfleet.parallel.auto import GRID_ON_CUDA, Seat, planned
     from nerfleet.planner.calibration import read_calibration
     from nerfleet.planner.workload import SceneFacts
 
     seats = ranks.exchange(Seat(socket.gethostname(), *_device(ranks)))
     facts = SceneFacts(scene.name, scene.aabb_scale, len(scene), n_pixels)
-    choice = ranks.together(lambda: planned(config, facts, seats, read_calibration(arguments.calibration), ranks.device.type == "cpu"))
+    can_split = GRID_ON_CUDA or ranks.device.type == "cpu"
+    choice = ranks.together(lambda: planned(config, facts, seats, read_calibration(arguments.calibration), can_split))
     if ranks.rank == 0:
         say(*choice.why)
     degree = choice.option.simulated.grid

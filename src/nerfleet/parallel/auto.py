@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from nerfleet.planner.calibration import Calibration
     from nerfleet.planner.workload import SceneFacts
 
+GRID_ON_CUDA = False
+"""Whether --parallel grid and hybrid run on GPUs; on CPUs they do."""
 NETWORK = "10gbe"
 """Between hosts, where ``bench collectives`` has not measured it."""
 

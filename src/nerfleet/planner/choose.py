@@ -28,13 +28,15 @@ class Option:
     """One possibility.
 
     Attributes:
-        steps: that train on as many samples as the configuration's steps on one GPU. train_seconds: with loading.
+        steps: that train on as many samples as the configuration's steps on one GPU. train_seconds: with start and loading.
+        load_seconds: decoding the photographs on all CPU cores.
         measured: the prediction rests on measurements of these GPUs (and of the links between them).
     """
 
     simulated: Simulated
     steps: int
     train_seconds: float
+    load_seconds: float
     measured: bool
 
     @property
@@ -90,7 +92,7 @@ def _option(scene: SceneFacts, config: TrainConfig, profile: Profile, cluster: C
         measured = measured and calibration.collectives_for(n, len(cluster.hosts)) is not None
     cpus = sum(host.n_cpus for host in cluster.hosts)
     load_seconds = scene.n_pixels / DECODED_PIXELS_PER_S / max(cpus, 1)
-    return Option(simulated, steps, START_SECONDS + load_seconds + steps * simulated.step_seconds, measured)
+    return Option(simulated, steps, START_SECONDS + load_seconds + steps * simulated.step_seconds, load_seconds, measured)
 
 
 def choose(options: Sequence[Option]) -> Choice:

@@ -25,6 +25,7 @@ def option_values(option: Option) -> dict[str, Any]:
         "memory_share": fullest.fills,
         "fits": simulated.fits,
         "predicted_train_seconds": option.train_seconds,
+        "load_seconds": option.load_seconds,
         "samples_per_s": option.samples_per_s,
         "batch_size": simulated.load.batch,
         "steps": option.steps,

@@ -80,22 +80,22 @@ def level_parts(pieces: Sequence[Piece], n_levels: int, n_features: int) -> tupl
     return tuple(parts)
 
 
-def balanced(times: Sequence[Callable[[float], float]], n_rounds: int = 12) -> list[float]:
-    """Shares, summing to 1, with which all ranks need about the same time.
+def balanced(times: Sequence[Callable[[float], float]], counts: Sequence[int], n_rounds: int = 6) -> list[float]:
+    """Share of a rank of each kind, with which all ranks need about the same time; together they are 1.
 
     Args:
-        times: seconds of each rank as a function of its share (rising, and nearly straight).
+        times: seconds of a rank of each kind as a function of its share (rising, and nearly straight). counts: ranks of each kind.
     """
-    n = len(times)
-    shares = [1.0 / n] * n
+    n = sum(counts)
+    shares = [1.0 / n] * len(times)
     for _ in range(n_rounds):
         low = [time(0.5 * share) for time, share in zip(times, shares)]
         high = [time(share) for time, share in zip(times, shares)]
         slopes = [max(2 * (b - a) / share, 1e-12) for a, b, share in zip(low, high, shares)]
         fixed = [max(b - slope * share, 0.0) for b, slope, share in zip(high, slopes, shares)]
-        together = (1.0 + sum(f / s for f, s in zip(fixed, slopes))) / sum(1.0 / s for s in slopes)
+        together = (1.0 + sum(k * f / s for k, f, s in zip(counts, fixed, slopes))) / sum(k / s for k, s in zip(counts, slopes))
         new = [max((together - f) / s, 0.02 / n) for f, s in zip(fixed, slopes)]
-        total = sum(new)
+        total = sum(k * share for k, share in zip(counts, new))
         new = [share / total for share in new]
         if max(abs(a - b) for a, b in zip(new, shares)) < 1e-4 / n:
             return new

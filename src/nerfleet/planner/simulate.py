@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -95,16 +96,19 @@ def simulate(load: Workload, cluster: Cluster, grid: int, calibration: Calibrati
     pieces = [part for one in owned for part in (one or _all_levels(load, grid))]
     parts = [level_parts(own, len(load.levels), load.n_features) if grid > 1 else (1.0,) * len(load.levels) for own in pieces]
 
-    def share_of(rank: int, share: float) -> Share:
-        return _share(load, share, sum(parts[rank]) / len(load.levels), parts[rank], grid, data)
+    each = [(dataclasses.replace(card, host=0), part) for card, part in zip(cluster.cards, parts)]
+    kinds = list(dict.fromkeys(each))
+    kind_of = [kinds.index(one) for one in each]
 
-    def busy(rank: int, share: float) -> dict[str, float]:
-        return _busy(load, share_of(rank, share), cluster.cards[rank], calibration)
+    def busy(kind: int, share: float) -> dict[str, float]:
+        card, part = kinds[kind]
+        return _busy(load, _share(load, share, sum(part) / len(load.levels), part, grid, data), card, calibration)
 
-    equal = len({(card.gpu, card.speed) for card in cluster.cards}) == 1
-    times = [lambda share, rank=rank: sum(busy(rank, share)[stage] for stage in FORWARD_BACKWARD) for rank in range(world)]
-    shares = [1.0 / world] * world if equal else balanced(times)
-    by_rank = [busy(0, shares[0])] * world if equal and grid == 1 else [busy(rank, shares[rank]) for rank in range(world)]
+    times = [lambda share, kind=kind: sum(busy(kind, share)[stage] for stage in FORWARD_BACKWARD) for kind in range(len(kinds))]
+    equal = len({card for card, _ in kinds}) == 1
+    by_kind = [1.0 / world] * len(kinds) if equal else balanced(times, [kind_of.count(kind) for kind in range(len(kinds))])
+    stages_of = [busy(kind, by_kind[kind]) for kind in range(len(kinds))]
+    shares, by_rank = [by_kind[kind] for kind in kind_of], [stages_of[kind] for kind in kind_of]
     slowest = max(range(world), key=lambda rank: sum(by_rank[rank].values()))
     stages = by_rank[slowest] | _exchanges(load, cluster, grid, calibration)
     shown = pieces if grid > 1 else [()] * world

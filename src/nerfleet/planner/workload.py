@@ -214,7 +214,7 @@ RAYS_PER_KEPT = {"object": 0.193, "surroundings": 0.021}
 def adapted(profile: Profile, scene: SceneFacts) -> Profile:
     """The profile of one scene as an estimate of another's: evaluated samples and rays follow the kind of scene.
 
-    Distinct sectors at a resolution relative to the box are alike: lego's and fox's differ by a quarter (docs/log.md).
+    Distinct sectors at a resolution relative to the box are alike: lego's and fox's differ by a third at most (docs/log.md).
     """
     if profile.scene == scene.name:
         return profile
