@@ -120,7 +120,9 @@ def test_the_picture_shows_every_offer() -> None:
     root = ElementTree.fromstring(cost_picture(offers, "USD", "a < b & c"))
     names = {"svg": "http://www.w3.org/2000/svg"}
     circles = root.findall(".//svg:circle", names)
-    assert len(circles) == 4
+    assert len(circles) == 5
+    legend, *circles = circles
+    assert legend.find("svg:title", names) is None
     assert [circle.findtext("svg:title", namespaces=names) for circle in circles][1] == "m, 4 GPUs: 8.5 h, 102.00 USD"
     x = [float(circle.attrib["cx"]) for circle in circles]
     assert x[0] > x[1] > x[2]

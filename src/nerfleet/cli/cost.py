@@ -190,11 +190,13 @@ def _offers(arguments: Arguments, instance: Instance, n_gpus: int, facts: SceneF
 
 def _write_picture(path: Path, offers: Sequence[Offer], currency: str, name: str) -> None:
     from nerfleet.cli.calibration_file import write_text
+    from nerfleet.planner.cost import worthwhile
     from nerfleet.planner.cost_picture import cost_picture
 
     if path.suffix.lower() != ".svg":
         raise NerfleetError(f"--plot {path}", "is no .svg file", "name it cost.svg")
-    write_text(path, cost_picture(offers, currency, f"{name}: cost against training time"), "--plot")
+    shown = [offer for offer in worthwhile(offers) if offer.trains]
+    write_text(path, cost_picture(shown, currency, f"{name}: cost against training time"), "--plot")
     say(f"picture: {path}")
 
 

@@ -9,7 +9,7 @@ from html import escape
 from nerfleet.planner.cost import Offer
 
 WIDTH, HEIGHT = 760, 460
-LEFT, RIGHT, TOP, BOTTOM = 76, 150, 44, 56
+LEFT, RIGHT, TOP, BOTTOM = 76, 210, 44, 56
 STYLE = """
 svg { background: #fff; font: 13px system-ui, sans-serif; } text { fill: #333; } .title { font-size: 15px; font-weight: 600; } .small { font-size: 11px; }
 .grid { stroke: #ddd; } .line { fill: none; stroke: #9bb3cf; } .point { fill: #3b6ea5; } .spot { fill: #fff; stroke: #3b6ea5; stroke-width: 2; }
@@ -30,6 +30,9 @@ def cost_picture(offers: Sequence[Offer], currency: str, title: str) -> str:
         return x, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * _part(offer.cost, up)
 
     parts = [f'<text class="title" x="{LEFT}" y="24">{escape(title)}</text>', *_axes(across, up, currency)]
+    if any(offer.spot for offer in shown):
+        x, y = LEFT + 8, HEIGHT - 16
+        parts.append(f'<circle class="point spot" cx="{x}" cy="{y}" r="5"/><text class="small" x="{x + 10}" y="{y + 4}">spot machines</text>')
     for name, spot in dict.fromkeys((offer.name, offer.spot) for offer in shown):
         points = [place(offer) for offer in shown if (offer.name, offer.spot) == (name, spot)]
         if len(points) > 1:
@@ -40,7 +43,7 @@ def cost_picture(offers: Sequence[Offer], currency: str, title: str) -> str:
         label = f"{offer.name}{' spot' if offer.spot else ''}, {offer.n_gpus} GPUs: {offer.total_seconds / 3600:.3g} h, {offer.cost:,.2f} {currency}"
         parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{escape(label)}</title></circle>')
         if offer.marks:
-            text = f"{offer.n_gpus} x {offer.name}: {', '.join(offer.marks)}" if offer.name else f"{offer.n_gpus} GPUs: {', '.join(offer.marks)}"
+            text = f"{offer.name}{' spot' if offer.spot else ''}, {offer.n_gpus} GPU{'s' if offer.n_gpus > 1 else ''}: {', '.join(offer.marks)}"
             parts.append(f'<text x="{x + 9:.1f}" y="{y + 4:.1f}">{escape(text)}</text>')
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><style>{STYLE}</style>{"".join(parts)}</svg>\n'
 
@@ -62,13 +65,17 @@ def _ticks(limits: tuple[float, float]) -> list[float]:
     return [value for value in found if limits[0] <= math.log10(value) <= limits[1]]
 
 
+def _time(hours: float) -> str:
+    return f"{hours:g} h" if hours >= 1 else f"{60 * hours:.3g} min"
+
+
 def _axes(across: tuple[float, float], up: tuple[float, float], currency: str) -> list[str]:
     parts = []
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     for value in _ticks(across):
         x = LEFT + (right - LEFT) * _part(value, across)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>')
-        parts.append(f'<text class="small" text-anchor="middle" x="{x:.1f}" y="{bottom + 18}">{value:g} h</text>')
+        parts.append(f'<text class="small" text-anchor="middle" x="{x:.1f}" y="{bottom + 18}">{_time(value)}</text>')
     for value in _ticks(up):
         y = bottom - (bottom - TOP) * _part(value, up)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
