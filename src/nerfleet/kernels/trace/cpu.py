@@ -32,6 +32,7 @@ class Sinks:
     """Where a training trace stores its kept samples (numpy views of the op's buffers)."""
 
     ray_indices: np.ndarray
+    ranks: np.ndarray
     positions: np.ndarray
     t: np.ndarray
     dt: np.ndarray
@@ -74,11 +75,12 @@ def _count_kept(live, raw, dt, firsts, counts, transmittance, min_transmittance,
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
-def _gather_kept(live, firsts, kept, kept_firsts, index, ray_of):
+def _gather_kept(live, firsts, kept, kept_firsts, kept_before, index, ray_of, rank):
     for i in numba.prange(live.shape[0]):
         for j in range(kept[i]):
-            index[kept_firsts[i] + j] = firsts[i] + j
-            ray_of[kept_firsts[i] + j] = live[i]
+            sample = kept_firsts[i] + j
+            index[sample], ray_of[sample], rank[sample] = firsts[i] + j, live[i], kept_before[live[i]] + j
+        kept_before[live[i]] += kept[i]
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
@@ -112,6 +114,7 @@ class _Rays:
         self.transmittance = np.ones(n, np.float32)
         self.depth = np.zeros(n, np.float32)
         self.n_samples = np.zeros(n, np.int32)
+        self.n_kept = np.zeros(n, np.int32)
         self.width = FIRST_WIDTH
 
 
@@ -156,11 +159,12 @@ class _Tracer:
         _count_kept(live, raw, dt, firsts, counts, rays.transmittance, self.min_transmittance, kept)
         kept_firsts = np.cumsum(kept) - kept
         n_kept = int(kept.sum())
-        index, ray_of = np.empty(n_kept, np.int64), np.empty(n_kept, np.int64)
-        _gather_kept(live, firsts, kept, kept_firsts, index, ray_of)
+        index, ray_of, ranks = np.empty(n_kept, np.int64), np.empty(n_kept, np.int64), np.empty(n_kept, np.int32)
+        _gather_kept(live, firsts, kept, kept_firsts, rays.n_kept, index, ray_of, ranks)
         chosen = torch.from_numpy(index)
         rgb = field_cpu.colour(outputs[chosen], torch.from_numpy(rays.directions[ray_of]), self.mlp, self.density_dims, self.rgb_dims).numpy()
         values = {"t": t[index], "dt": dt[index], "raw": raw[index], "positions": positions[index], "features": features[chosen].numpy(), "rgb": rgb}
+        values["ranks"] = ranks
         values |= {"weight": np.empty(n_kept, np.float32), "after": np.empty(n_kept, np.float32), "prefix": np.empty((n_kept, 3), np.float32)}
         samples = (rgb, values["raw"], values["t"], values["dt"])
         written = (values["weight"], values["after"], values["prefix"])
@@ -182,8 +186,8 @@ def trace(
         most: number of live rays -> another one: rounds go on while it is not 0, for encoders that several processes call together.
     """
     march, (table, mlp), field = arguments[:4], arguments[4:6], arguments[6:12]
-    min_transmittance, rgb, transmittance = arguments[12:15]
-    sinks, counters = Sinks(*(buffer.numpy() for buffer in arguments[15:25])), arguments[25]
+    min_transmittance, rgb, transmittance, kept = arguments[12:16]
+    sinks, counters = Sinks(*(buffer.numpy() for buffer in arguments[16:27])), arguments[27]
     n_rays = int(state[STATE_RAYS])
     rays = _Rays(origins[:n_rays], directions[:n_rays], starts[:n_rays])
     tracer = _Tracer(march, table, mlp, field, min_transmittance, encode=encode)
@@ -197,6 +201,7 @@ def trace(
             getattr(sinks, name)[stored : stored + room] = value[:room]
         stored += room
     rgb[:n_rays] = torch.from_numpy(rays.colour)
+    kept[:n_rays] = torch.from_numpy(rays.n_kept)
     cut = rays.transmittance < min_transmittance
     transmittance[:n_rays] = torch.from_numpy(np.where(cut, np.float32(0), rays.transmittance))
     counters[COUNT_KEPT] += n_kept
