@@ -23,9 +23,9 @@ import nerfleet.kernels.field.op
 import nerfleet.kernels.occupancy.op
 import nerfleet.kernels.order.op  # noqa: F401  (registers the ops)
 from nerfleet.kernels.field.spec import FieldSpec
+from nerfleet.kernels.hash_grid import fixed_point
 from nerfleet.kernels.hash_grid.op import grid_arguments
 from nerfleet.kernels.hash_grid.spec import GridSpec
-from nerfleet.kernels.hash_grid import fixed_point
 from nerfleet.kernels.march.reference import N_CELLS
 from nerfleet.nn.field import table_gradient
 from nerfleet.train.stage_times import measure_ceilings
@@ -66,7 +66,8 @@ def field_cases(n: int, device: torch.device) -> list[Case]:
     count = torch.tensor([n], dtype=torch.int32, device=device)
     slots = torch.randperm(n // SAMPLES_A_RAY, device=device)[:, None] * SAMPLES_A_RAY + torch.arange(SAMPLES_A_RAY, device=device)
     order, ranks = slots.flatten().int(), (torch.arange(n, device=device) % SAMPLES_A_RAY).int()
-    kept, state, sequence = torch.full((1 << 18,), SAMPLES_A_RAY, dtype=torch.int32, device=device), torch.tensor([0, n // SAMPLES_A_RAY, 0, 0], device=device), order.clone()
+    kept, state = torch.full((1 << 18,), SAMPLES_A_RAY, dtype=torch.int32, device=device), torch.tensor([0, n // SAMPLES_A_RAY, 0, 0], device=device)
+    sequence = torch.empty_like(order)
     dims = (SPEC.density_dims, SPEC.rgb_dims)
     gathered = min(SPEC.grid.n_params, n * SPEC.grid.n_output * 8) * size
     row = SPEC.grid.n_output * size

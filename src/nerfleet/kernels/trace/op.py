@@ -35,9 +35,10 @@ def _trace_cpu(origins, directions, starts, state, *arguments):
             for a ray that was cut (transmittance fell under min_transmittance), exactly 1 for one without samples.
         kept [N] int32: written: samples that each ray kept.
         sample_*: buffers of capacity S for the kept samples, in any order (neighbours of a ray mostly side by side; on CUDA
-            in another order every time, see order/op.py): ray_indices int32, ranks int32 among the ray's own, positions [S, 3] in the unit cube, t, dt, features [S, L * F], rgb [S, 3], raw, weight,
-            after (transmittance after the sample), prefix [S, 3] (colour up to and including it). Samples past the
-            capacity are not stored, but count in the ray's colour.
+            in another order every time, see order/op.py): ray_indices int32, ranks int32 among the ray's own, positions [S, 3]
+            in the unit cube, t, dt, features [S, L * F], rgb [S, 3], raw, weight, after (transmittance after the sample),
+            prefix [S, 3] (colour up to and including it). Samples past the capacity are not stored, but count in the ray's
+            colour.
         counters: COUNT_KEPT, COUNT_EVALUATED, COUNT_HIT are added to.
     """
     from nerfleet.kernels.trace import cpu
