@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -117,6 +119,33 @@ def test_set_of_samples_with_cone(backend: Backend) -> None:
         wrong += len(ours) != len(expected) or not torch.allclose(ours, expected, rtol=1e-4, atol=1e-5)
     assert wrong <= scene.n_rays // 100  # a sample on the border of a cell may round to either side
     assert kept > 8 * scene.n_rays
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_ray_does_not_depend_on_its_neighbours(name: str, backend: Backend) -> None:
+    """Rays in another order share warps with others and find other slots: not one bit changes, and the sequence is that of the rays."""
+    scene = Scene(*SCENES[name], n_rays_for(backend))
+    n = scene.n_rays
+    shuffled = torch.randperm(n, generator=torch.Generator().manual_seed(2))
+    sequences = []
+    for rays in (torch.arange(n), shuffled):
+        own = copy.copy(scene)
+        for field in ("origins", "directions", "starts"):
+            values = getattr(scene, field).clone()
+            values[:n] = values[rays]
+            setattr(own, field, values)
+        found = own.trace(backend, half=True, capacity=1 << 18)
+        kept = found[-1][COUNT_KEPT : COUNT_KEPT + 1].clone()
+        order = marked(1 << 18, dtype=torch.int32)
+        backend("sample_order", found[RAYS], found[RANKS], found[KEPT], torch.tensor([5, n, 0, 0]), kept, order)
+        records = [buffer[order[: int(kept)].long()] for buffer in found[RAYS:-1]]
+        records[0] = rays[records[0].long()]  # as the first run numbers them
+        again = torch.argsort(records[0], stable=True)
+        back = torch.argsort(rays)
+        sequences.append([*(x[:n][back] for x in found[:RAYS]), *(x[again] for x in records), found[-1][: COUNT_HIT + 1]])
+    assert int(sequences[0][KEPT].sum()) > 8 * n
+    for ours, theirs in zip(*sequences):
+        assert torch.equal(ours, theirs)
 
 
 def test_full_buffers_change_no_colour(backend: Backend) -> None:
