@@ -32,8 +32,8 @@ from nerfleet.train.ranks import Parallel
 from nerfleet.train.ranks import SingleDevice as SingleDevice
 
 MIN_TRANSMITTANCE = 1e-4
-SAMPLE_MARGIN = 1.25
-"""Room for kept samples, in target batches: the ray count follows the kept count by one step."""
+SAMPLE_MARGIN = 2.0
+"""Room for kept samples, in target batches: the ray count follows the kept count by one step, and which samples find no room is chance."""
 WARM_UP_STEPS = 256
 """Steps in which the occupancy grid is refreshed with samples in all cells."""
 MAX_REFRESH_PERIOD = 16
