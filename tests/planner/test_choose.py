@@ -26,7 +26,7 @@ def test_a_large_table_on_cards_of_24_gb_splits_the_grid_and_says_why(gpus: str)
     found = chosen(parse_gpus(gpus), log2=24)
     assert found.option.simulated.grid > 1
     assert found.why[0].startswith("The grid is split over")
-    assert "MB each) would take" in found.why[0]
+    assert "MB together) would take" in found.why[0]
     assert "--parallel" in flags(found.option)
 
 

@@ -21,8 +21,7 @@ def bytes_on_cuda(step: TrainStep) -> float:
     named = [(name, value) for group in groups for name, value in vars(group).items() if isinstance(value, Tensor)]
     named += [(name, value) for name, value in vars(step).items() if isinstance(value, Tensor)]
     for name, tensor in named:
-        is_half = name in half or (name == "gradient" and tensor is step.owned.gradient)
-        size = tensor.numel() * (2 if is_half else tensor.element_size())
+        size = tensor.numel() * (2 if name in half else tensor.element_size())
         if name == "weights":  # on the CPU the master itself
             found[-id(tensor)] = size
         else:

@@ -37,10 +37,10 @@ def test_what_was_measured_is_given_back() -> None:
 
 
 def test_sizes_and_scenes_that_were_measured_on_an_h200() -> None:
-    """docs/performance.md: 0.682 ms with 2^21 entries, fox 0.553 ms; 1.13 GB with held-out pictures."""
-    assert 1e3 * predicted(h200(1), log2=21).step_seconds == pytest.approx(0.682, rel=0.15)
-    assert 1e3 * predicted(h200(1), scene=FOX).step_seconds == pytest.approx(0.553, rel=0.15)
-    assert 0.7e9 < predicted(h200(1)).ranks[0].memory.peak < 1.13e9
+    """docs: fox takes 0.60 ms where lego takes 0.51; with gradients in half precision lego took 0.682 ms with 2^21 entries, 0.463 with 2^19."""
+    assert 1e3 * predicted(h200(1), scene=FOX).step_seconds == pytest.approx(0.60, rel=0.15)
+    ratio = predicted(h200(1), log2=21).step_seconds / predicted(h200(1)).step_seconds
+    assert ratio == pytest.approx(0.682 / 0.463, rel=0.15)
 
 
 def test_time_follows_what_bounds_it() -> None:
@@ -58,7 +58,7 @@ def test_time_follows_what_bounds_it() -> None:
 def test_two_h200_data_parallel() -> None:
     """NCCL between two H200, 23.4 MB: reduce-scatter and all-gather 69 us each, launched (docs/performance.md)."""
     found = predicted(h200(2))
-    assert 1e6 * found.stages["exchange table gradients"] == pytest.approx(52, abs=12)
+    assert 1e6 * found.stages["exchange table weights"] == pytest.approx(52, abs=12)
     assert found.stages["adam"] < 0.7 * predicted(h200(1)).stages["adam"]
     assert found.ranks[0].memory.table < 0.75 * predicted(h200(1)).ranks[0].memory.table
 
@@ -114,7 +114,7 @@ def test_unequal_gpus_share_rays_by_speed() -> None:
 def test_memory_is_that_of_the_buffers() -> None:
     load = predicted(h200(1), log2=22).load
     memory = rank_memory(load, 1, load.n_params, 1.0, 1.0, 1.0)
-    assert memory.table == pytest.approx(20 * load.n_params, rel=0.01)
+    assert memory.table == pytest.approx(22 * load.n_params, rel=0.01)
     assert memory.pixels == 4 * LEGO.n_pixels
     assert memory.device > memory.peak
 

@@ -11,6 +11,7 @@ from nerfleet.errors import NerfleetError
 from nerfleet.planner.calibration import Calibration
 from nerfleet.planner.memory import USABLE_SHARE
 from nerfleet.planner.simulate import Simulated, simulate
+from nerfleet.planner.stages import FIXED, HALF
 from nerfleet.planner.topology import Cluster
 from nerfleet.planner.workload import Profile, SceneFacts, adapted, workload
 
@@ -164,7 +165,7 @@ def _reasons(best: Option, data: Option, same: dict[int, Option], options: Seque
 
 def _strategy_reason(best: Option, data: Option, same: dict[int, Option]) -> str:
     simulated, load = best.simulated, best.simulated.load
-    table = 2e-6 * load.n_params
+    table = f"{1e-6 * (FIXED + HALF) * load.n_params:.0f} MB together"
     if best.n_gpus == 1:
         return f"One GPU: nothing has to be exchanged; {simulated.fills:.0%} of its memory is used."
     if simulated.grid == 1:
@@ -174,14 +175,14 @@ def _strategy_reason(best: Option, data: Option, same: dict[int, Option]) -> str
         if rival is None:
             return text + "."
         exchanged = f"{1e3 * simulated.exchange_seconds:.2f} ms a step, a split grid's features {1e3 * rival.simulated.exchange_seconds:.2f} ms"
-        return f"{text}; its gradients and weights ({table:.0f} MB each) travel in {exchanged}."
+        return f"{text}; its gradients and weights ({table}) travel in {exchanged}."
     groups = f" in {simulated.data} groups" if simulated.data > 1 else ""
     split = f"The grid is split over {simulated.grid} GPUs{groups}"
     if not data.simulated.fits:
         return f"{split}: whole, it needs {_fullest_bytes(data) / 1e9:.1f} GB a GPU, which no longer fits."
     if not data.simulated.comfortable:
         return f"{split}: with data parallelism a GPU would be {data.simulated.fills:.0%} full (limit {USABLE_SHARE:.0%})."
-    travel = f"gradients and weights of the whole table ({table:.0f} MB each) would take {1e3 * data.simulated.exchange_seconds:.2f} ms a step to travel"
+    travel = f"gradients and weights of the whole table ({table}) would take {1e3 * data.simulated.exchange_seconds:.2f} ms a step to travel"
     return f"{split}: {travel}, the samples' features {1e3 * simulated.exchange_seconds:.2f} ms."
 
 

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 from nerfleet.planner.workload import Workload
 
-READ_BYTES = 2 + 2
-"""Of a parameter on every rank that reads it: weights and gradient, half precision."""
+READ_BYTES = 2 + 4
+"""Of a parameter on every rank that reads it: weights in half precision, gradient in fixed point."""
 OWNED_BYTES = 4 + 2 + 4 + 4 + 2
 """Of a parameter at its owner: master weights, average, two moments, step count. A single rank's weights and gradient are read in place."""
-SHARDED_BYTES = 2
+SHARDED_BYTES = 4
 """Of a parameter of a slice: where the gradients of all ranks arrive."""
 MLP_BYTES = 4 + 2 + 2 + 4 + 4 + 4 + 2
-SAMPLE_BYTES = 4 * (1 + 3 + 1 + 1 + 3 + 1 + 1 + 1 + 3 + 3 + 1)
+SAMPLE_BYTES = 4 * (3 + 3 + 2 + 3 + 3 + 3 + 3 + 1)
 """A record of a kept sample without its features and their gradients."""
-RAY_BYTES = 4 * (7 * 3 + 2) + 8
+RAY_BYTES = 4 * (7 * 3 + 3) + 8
 """With its place in the queue of the trace."""
 CELL_BYTES = 4 + 4 + 1 / 8
 REFRESH_POINTS, POINT_BYTES = 1 << 18, 4 + 12 + 32
-SAMPLE_MARGIN = 1.25
+SAMPLE_MARGIN = 2.0
 """Room for kept samples, in target batches."""
 PIXEL_BYTES = 4
 GRID_ROUNDS, ROUND_MARGIN = 4, 1.25

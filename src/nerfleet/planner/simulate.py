@@ -10,7 +10,7 @@ from nerfleet.planner.calibration import Calibration
 from nerfleet.planner.links import Group, collective_seconds, group
 from nerfleet.planner.memory import GRID_ROUNDS, ROUND_MARGIN, SAMPLE_MARGIN, USABLE_SHARE, Memory, rank_memory
 from nerfleet.planner.placement import Holder, Piece, balanced, level_parts, place
-from nerfleet.planner.stages import FORWARD_BACKWARD, HALF, Share, moved, whole
+from nerfleet.planner.stages import FIXED, FORWARD_BACKWARD, HALF, Share, moved, whole
 from nerfleet.planner.topology import Card, Cluster
 from nerfleet.planner.workload import Workload
 
@@ -173,10 +173,10 @@ def _exchanges(load: Workload, cluster: Cluster, grid: int, calibration: Calibra
         "exchange occupancy": load.refreshes_per_step * seconds("all_reduce", 4 * load.n_cells, everyone),
     }
     if data > 1:
-        table = HALF * load.n_params / grid
+        n_params = load.n_params / grid
         same_levels = group(cluster, range(0, world, grid))
-        found["exchange table gradients"] = seconds("reduce_scatter", table, same_levels, grid)
-        found["exchange table weights"] = seconds("all_gather", table, same_levels, grid)
+        found["exchange table gradients"] = seconds("reduce_scatter", FIXED * n_params, same_levels, grid)
+        found["exchange table weights"] = seconds("all_gather", HALF * n_params, same_levels, grid)
     if grid > 1:
         among = group(cluster, range(grid))
         rivals = max(data, 1) if len(among.hosts) > 1 else 1

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from nerfleet.planner.gpus import Gpu
 from nerfleet.planner.workload import SECTOR_PARAMS, Level, Workload, touched_share
 
-HALF = 2
-SECTOR_BYTES = SECTOR_PARAMS * HALF * 2
-"""What a random read fetches: 32 bytes, two of the optimiser's sectors in half precision."""
-UNTOUCHED_BYTES, TOUCHED_BYTES = 6, 36
+HALF, FIXED = 2, 4
+"""Bytes of a weight, and of a gradient in fixed point."""
+SECTOR_BYTES = 32
+"""What a random read fetches: gradients of one of the optimiser's sectors, weights of two."""
+UNTOUCHED_BYTES, TOUCHED_BYTES = 8, 40
 """Of a parameter that the optimiser passes (kernels/adam)."""
 ENCODE_SHARE = 0.5
 """Of an evaluation's instructions, the rest is the networks'; at 8 levels and 10,240 weights."""
@@ -27,12 +28,12 @@ RAY_BYTES, KEPT_BYTES = 68, 76
 CELL_BYTES = 20
 """Of an occupancy cell in a refresh: value and update read and written, bits."""
 LAUNCH_SECONDS = {
-    "begin": 4e-6, "sample_rays": 5e-6, "trace": 15e-6, "ray_loss": 3e-6, "composite_backward": 3e-6, "field_backward": 10e-6,
+    "begin": 4e-6, "sample_rays": 5e-6, "trace": 15e-6, "sample_order": 6e-6, "ray_loss": 3e-6, "composite_backward": 3e-6, "field_backward": 10e-6,
     "hash_grid_backward": 8e-6, "adam": 6e-6, "advance": 4e-6, "occupancy_refresh": 2e-6,
 }  # fmt: skip
 """Launches and their tails, inside a CUDA graph."""
 STAGES = tuple(LAUNCH_SECONDS)
-FORWARD_BACKWARD = ("begin", "sample_rays", "trace", "ray_loss", "composite_backward", "field_backward", "hash_grid_backward")
+FORWARD_BACKWARD = ("begin", "sample_rays", "trace", "sample_order", "ray_loss", "composite_backward", "field_backward", "hash_grid_backward")
 """Stages of a rank's own rays; ``adam`` and ``advance`` come after the reduction."""
 
 
@@ -88,6 +89,8 @@ def work(stage: str, load: Workload, share: Share, gpu: Gpu) -> Work:
         exchanged = 4 * HALF * load.n_outputs * share.evaluated if share.columns < 1 else 0.0
         operations = share.evaluated * networks + share.encoded * encode + share.rays * MARCH_OPERATIONS
         return Work(operations, exchanged, _missed_bytes(load, share.encoded, share, gpu, updates=False))
+    if stage == "sample_order":
+        return Work(share.rays + share.kept, share.rays * 8 + share.kept * 12)
     if stage == "ray_loss":
         return Work(share.rays, share.rays * RAY_BYTES)
     if stage == "composite_backward":
@@ -123,7 +126,7 @@ def _missed_bytes(load: Workload, n: float, share: Share, gpu: Gpu, *, updates: 
     distinct_bytes = repeated_bytes = 0.0
     for level, part in zip(load.levels, share.levels):
         vertices = load.updated_sectors(level, n) if updates else load.read_sectors(level, n)
-        sectors = level.entries * load.n_features * HALF / SECTOR_BYTES
+        sectors = level.entries * load.n_features * (FIXED if updates else HALF) / SECTOR_BYTES
         distinct = sectors * touched_share(vertices, sectors)
         distinct_bytes += part * distinct * SECTOR_BYTES
         repeated_bytes += part * max(vertices - distinct, 0.0) * SECTOR_BYTES

@@ -35,7 +35,7 @@ def touched(step: TrainStep) -> list[LevelTouch]:
     step.forward_backward()
     grid, samples = step.spec.grid, step.samples
     n = min(int(step.control.counters[COUNT_KEPT]), len(samples.positions))
-    positions = samples.positions[:n]
+    positions = samples.positions[samples.order[:n].long()]  # d_features is in this order
     levels = []
     for level, scale in enumerate(grid.scales):
         columns = samples.d_features[:n, level * grid.n_features : (level + 1) * grid.n_features]
