@@ -31,8 +31,8 @@ def cost_picture(offers: Sequence[Offer], currency: str, title: str) -> str:
 
     parts = [f'<text class="title" x="{LEFT}" y="24">{escape(title)}</text>', *_axes(across, up, currency)]
     if any(offer.spot for offer in shown):
-        x, y = LEFT + 8, HEIGHT - 16
-        parts.append(f'<circle class="point spot" cx="{x}" cy="{y}" r="5"/><text class="small" x="{x + 10}" y="{y + 4}">spot machines</text>')
+        parts.append(f'<circle class="point spot" cx="{LEFT + 8}" cy="{HEIGHT - 16}" r="5"/>')
+        parts.append(f'<text class="small" x="{LEFT + 18}" y="{HEIGHT - 12}">spot machines</text>')
     for name, spot in dict.fromkeys((offer.name, offer.spot) for offer in shown):
         points = [place(offer) for offer in shown if (offer.name, offer.spot) == (name, spot)]
         if len(points) > 1:
