@@ -48,7 +48,7 @@ def test_the_example_of_the_help_reads(tmp_path: Path) -> None:
     cluster = read_cluster(tmp_path / "cluster.yaml")
     assert [card.gpu.name for card in cluster.cards] == ["RTX 4090"] * 4 + ["RTX 3090"] * 2
     assert [card.host for card in cluster.cards] == [0] * 4 + [1] * 2
-    assert cluster.cards[-1].speed == 0.4
+    assert cluster.cards[-1].speed == 0.8
     assert [host.link.name for host in cluster.hosts] == ["pcie4", "nvlink-bridge"]
     assert cluster.network is LINKS["25gbe"]
     assert len(cluster.first(3).hosts) == 1

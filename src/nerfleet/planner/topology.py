@@ -26,7 +26,7 @@ hosts:
     gpus:
       - model: RTX 3090
         count: 2
-        speed: 0.4        # measured, of the first GPU's (optional)
+        speed: 0.8        # measured, of what this model reaches elsewhere (optional)
     link: nvlink-bridge
 network: 25gbe
 """
