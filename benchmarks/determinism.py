@@ -22,7 +22,7 @@ from nerfleet.config import TrainConfig
 from nerfleet.data import load_scene
 from nerfleet.data.scene import Scene
 from nerfleet.data.synthetic import synthetic_scene
-from nerfleet.kernels.control.op import COUNT_KEPT, RING, STAT_KEPT, STATE_RAYS
+from nerfleet.kernels.control.op import COUNT_ORDERED, RING, STAT_KEPT, STATE_RAYS
 from nerfleet.render.evaluate import evaluate
 from nerfleet.train.graph import GraphedStep
 from nerfleet.train.stage_times import stage_times
@@ -44,7 +44,7 @@ def step_digests(step: TrainStep, number: int) -> dict[str, str]:
         step.refresh_occupancy(number)
     found = {"bitfield": digest(step.occupancy.bitfield)}
     step.forward_backward()
-    n_rays, n = int(step.control.state[STATE_RAYS]), min(int(step.control.counters[COUNT_KEPT]), len(step.samples.t))
+    n_rays, n = int(step.control.state[STATE_RAYS]), int(step.control.counters[COUNT_ORDERED])
     rays, samples = step.rays, step.samples
     slots = samples.order[:n].long()
     found |= {f"rays.{name}": digest(getattr(rays, name)[:n_rays]) for name in ("origins", "starts", "targets", "kept", "rgb", "transmittance", "gradient")}
