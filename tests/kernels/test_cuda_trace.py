@@ -143,7 +143,7 @@ def test_a_ray_does_not_depend_on_its_neighbours(name: str, backend: Backend) ->
         again = torch.argsort(records[0], stable=True)
         back = torch.argsort(rays)
         sequences.append([*(x[:n][back] for x in found[:RAYS]), *(x[again] for x in records), found[-1][: COUNT_HIT + 1]])
-    assert int(sequences[0][KEPT].sum()) > 8 * n
+    assert int(sequences[0][KEPT].sum()) > n
     for ours, theirs in zip(*sequences):
         assert torch.equal(ours, theirs)
 
