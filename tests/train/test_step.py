@@ -187,3 +187,20 @@ def test_compiling_leaves_no_trace(scene: Scene) -> None:
     for name, tensor in theirs.items():
         assert torch.equal(ours[name], tensor), name
     assert torch.equal(compiled.control.stats, fresh.control.stats)
+
+
+def test_a_step_with_more_samples_than_slots_has_no_gradient(scene: Scene) -> None:
+    """On CUDA it would be chance which samples are trained on."""
+    step = new_step(scene)
+    step(0)
+    step.control.state[STATE_RAYS] = step.config.max_rays
+    before = step.table.master.clone()
+    step.forward_backward()
+    assert int(step.control.counters[COUNT_KEPT]) > step.capacity
+    assert not step.table.gradient.any()
+    assert not step.mlp.gradient.any()
+    step.update()
+    assert torch.equal(step.table.master, before)
+    assert float(step.control.stats[1, STAT_LOSS]) > 0
+    assert int(step.control.state[STATE_RAYS]) < step.config.max_rays // 4
+    assert int(step.control.state[STATE_SKIPPED]) == 0
