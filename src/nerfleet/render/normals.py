@@ -1,10 +1,12 @@
-"""Surface normals of a rendering: the direction in which density falls, at each pixel's mean depth.
+"""Surface normals of a rendering, by finite differences of density at each pixel's mean depth.
 
-By central differences of the logarithm of density (its gradient has the direction of the density's own), on the scale of
-``STEP``: much finer and the grid's own roughness shows, much coarser and edges round off.
+Differentiated is x / (1 + x) with x = density * 4 STEP, over 13 directions (the axes and diagonals of a cube). Differences of the
+density's logarithm along the axes alone err twice as much: inside of things density is high and rough (docs/log.md).
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -17,8 +19,12 @@ from nerfleet.kernels.field.op import field_density
 from nerfleet.nn.model import Model
 from nerfleet.render.renderer import Rendered, render_box
 
-STEP = 4.0e-3
-"""Half the distance of the two points of a difference, internal units."""
+STEP = 12.0e-3
+"""Half the distance of the two points of a difference, internal units. Much finer and the grid's own roughness shows, much coarser and edges round off."""
+_AXES = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+_FACE_DIAGONALS = ((1, 1, 0), (1, -1, 0), (1, 0, 1), (1, 0, -1), (0, 1, 1), (0, 1, -1))
+_BODY_DIAGONALS = ((1, 1, 1), (1, 1, -1), (1, -1, 1), (-1, 1, 1))
+DIRECTIONS = (*_AXES, *_FACE_DIAGONALS, *_BODY_DIAGONALS)
 MIN_ALPHA = 0.5
 """Where less is covered there is no surface to speak of."""
 PIXELS_AT_ONCE = {"cpu": 1 << 14, "cuda": 1 << 18}
@@ -41,16 +47,20 @@ def surface_normals(model: Model, camera: Cameras, rendered: Rendered, step: flo
         n = min(at_once, width * height - first)
         origins, directions, _ = torch.ops.nerfleet.camera_rays(*fields, width, first, n, 0.5, 0.5, 0.0, box, model.cone_angle)
         rows = slice(first, first + n)
-        gradient = _log_density_gradient(model, origins + directions * depth[rows, None], step)
+        gradient = _density_gradient(model, origins + directions * depth[rows, None], step)
         normal = torch.nn.functional.normalize(-gradient, dim=-1)
         normal = torch.where((normal * directions).sum(-1, keepdim=True) > 0, -normal, normal)
         found[rows] = torch.where(alpha[rows, None] >= MIN_ALPHA, normal, 0.0)
     return found.view(height, width, 3)
 
 
-def _log_density_gradient(model: Model, points: Tensor, step: float) -> Tensor:
+def _density_gradient(model: Model, points: Tensor, step: float) -> Tensor:
     """[n, 3] at points [n, 3] (internal space), up to a positive factor."""
-    shifts = step * torch.cat([torch.eye(3), -torch.eye(3)]).to(points)
-    around = to_unit_cube(points[:, None] + shifts, model.aabb_scale).clamp(0, 1).view(-1, 3)
-    raw = field_density(around.contiguous(), model.table, model.mlp, model.spec).view(-1, 2, 3)
-    return torch.nan_to_num(raw[:, 0] - raw[:, 1], 0.0, 1e4, -1e4)
+    directions = torch.nn.functional.normalize(torch.tensor(DIRECTIONS, dtype=torch.float32), dim=-1).to(points.device)
+    gradient = torch.zeros_like(points)
+    for direction in directions:
+        ends = to_unit_cube(torch.cat([points + step * direction, points - step * direction]), model.aabb_scale).clamp(0, 1)
+        raw = field_density(ends, model.table, model.mlp, model.spec)
+        ahead, behind = torch.sigmoid(raw + math.log(4 * step)).chunk(2)
+        gradient += (ahead - behind)[:, None] * direction
+    return gradient
