@@ -16,6 +16,7 @@ from tests.support.scenes import write_cube_scene
 from nerfleet.cli import instant_ngp
 from nerfleet.cli.instant_ngp import main, training_arguments
 from nerfleet.cli.instant_ngp_flags import parse_flags, sort_files
+from nerfleet.cli.train import Arguments
 from nerfleet.data.synthetic import write_scene
 from nerfleet.errors import NerfleetError
 from nerfleet.render.camera_path import CameraPath, Keyframe, write_camera_path
@@ -93,14 +94,14 @@ def test_flags_without_meaning_say_so(folder: Path, capsys: pytest.CaptureFixtur
 
 
 def test_training_flags(folder: Path) -> None:
-    def wanted(*words: str) -> object:
+    def wanted(*words: str) -> Arguments:
         flags = parse_flags([str(folder / "cube"), "--device", "cpu", *words])
         return training_arguments(flags, sort_files(flags))
 
     plain = wanted()
-    assert (plain.steps, plain.network, plain.preset, plain.train_on_all, plain.gpus, plain.near_distance) == (35_000, "base", "none", True, 1, 0.1)
-    other = wanted("--n_steps", "7", "--mode", "advanced", "--nerf_compatibility", "--near_distance", "0.3", "--distributed", "--world_size", "3")
-    assert (other.steps, other.preset, other.nerf_compatibility, other.near_distance, other.gpus) == (7, "advanced", True, 0.3, 3)
+    assert (plain.steps, plain.network, plain.preset, plain.train_on_all, plain.gpus, plain.near_distance) == (35_000, "base", "none", True, 1, Arguments.near_distance)
+    other = wanted("--n_steps", "7", "--mode", "advanced", "--nerf_compatibility", "--near_distance", "0.4", "--distributed", "--world_size", "3")
+    assert (other.steps, other.preset, other.nerf_compatibility, other.near_distance, other.gpus) == (7, "advanced", True, 0.4, 3)
     assert wanted().out == plain.out, "the same command continues"
     assert other.out != plain.out
     assert wanted("--run_dir", "here").out == Path("here")

@@ -41,10 +41,13 @@ def test_an_error_comes_back_and_nothing_hangs() -> None:
     def fail(item: int) -> None:
         raise ValueError(f"item {item}")
 
-    with pytest.raises(ValueError, match="item 0"), Background(fail, capacity=1) as work:
-        for i in range(100):
-            work.put(i)
-            time.sleep(0.001)
+    def feed() -> None:
+        with Background(fail, capacity=1) as work:
+            for i in range(100):
+                work.put(i)
+
+    with pytest.raises(ValueError, match="item 0"):
+        feed()
     with pytest.raises(ValueError, match="item 7"), Background(fail) as work:
         work.put(7)
 
@@ -56,8 +59,12 @@ def test_an_error_in_the_block_drops_what_waits() -> None:
         time.sleep(0.05)
         found.append(item)
 
-    with pytest.raises(RuntimeError, match="stopped"), Background(slow, capacity=50) as work:
-        for i in range(50):
-            work.put(i)
-        raise RuntimeError("stopped")
+    def stop() -> None:
+        with Background(slow, capacity=50) as work:
+            for i in range(50):
+                work.put(i)
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        stop()
     assert len(found) < 10

@@ -145,6 +145,7 @@ class _Run:
         found = self._found(scene)
         start = start if found is None else None
         self.step = TrainStep(scene, config, device, parallel, start)
+        self.step.compile()
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
         self.done = self.first = start.step if start is not None else 0  # steps issued, of these before this session
         self.trained_samples = 0
