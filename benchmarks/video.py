@@ -33,7 +33,7 @@ from nerfleet.render.several_gpus import render_video_on
 from nerfleet.render.video import PRESET, video_encoder
 from nerfleet.snapshot.load import load_model
 
-JOB = Job("video", Look((1.0, 1.0, 1.0)))
+JOB = Job("video", look=Look((1.0, 1.0, 1.0)))
 
 
 def orbit_shot(n: int, width: int, height: int) -> Shot:

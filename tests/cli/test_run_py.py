@@ -149,7 +149,7 @@ def test_pictures_scores_and_video_of_a_snapshot(folder: Path, tmp_path: Path, c
     out = capsys.readouterr().out
     assert re.search(r"^PSNR=[\d.]+ \[min=[\d.]+ max=[\d.]+\] SSIM=[\d.]+$", out, re.MULTILINE)
     assert "images/0008.png" in out, "all frames of the file"
-    assert sorted(p.name for p in (tmp_path / "shots").iterdir()) == ["images_0002.png", "images_0004.png"]
+    assert sorted(p.name for p in (tmp_path / "shots").iterdir()) == ["0002.png", "0004.png"]
     assert (tmp_path / "v.mp4").stat().st_size > 500
     assert read_document(tmp_path / "copy.msgpack")["snapshot"]["training_step"] == 7
 

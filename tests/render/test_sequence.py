@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -103,6 +104,20 @@ def test_lenses_belong_to_their_pictures(shot: Shot) -> None:
     assert not torch.equal(blurred.layers(1)["rgba"], sharp.layers(1)["rgba"])
 
 
+@pytest.mark.parametrize("show", ["depth", "normals"])
+def test_videos_of_depth_and_normals(show: Literal["depth", "normals"]) -> None:
+    shot = Shot(front_camera(*SIZE), ("a",))
+    luma = FrameRenderer(load(), shot, Job("video", show)).layers(0)["planes"][: SIZE[1]].float()
+    middle, corner = float(luma[SIZE[1] // 2, SIZE[0] // 2]), float(luma[0, 0])
+    assert corner == 16, "nothing is black"
+    if show == "normals":
+        assert middle > 40
+        return
+    seen = render_image(load(), shot.cameras)
+    alpha, depth = (float(values[SIZE[1] // 2, SIZE[0] // 2]) for values in (seen.alpha, seen.depth))
+    assert middle == pytest.approx(16 + 219 * alpha * (1 - depth / (2 * 1.5)), abs=3), "the box's centre is 1.5 away"
+
+
 def test_empty_pictures_are_noticed(tmp_path: Path) -> None:
     assert not render_pictures(load(), Shot(away(), ("a",)), Job("png"), tmp_path, lambda _: None)
 
@@ -111,7 +126,7 @@ def test_empty_pictures_are_noticed(tmp_path: Path) -> None:
 def test_processes_write_the_same(shot: Shot, tmp_path: Path) -> None:
     """Videos and pictures of two processes against those of one."""
     pytest.importorskip("av", reason="PyAV is not installed")
-    job, names, done = Job("video", Look((0.2, 0.3, 0.4))), devices("cpu", 2), []
+    job, names, done = Job("video", look=Look((0.2, 0.3, 0.4))), devices("cpu", 2), []
     assert render_video(load(), shot, job, tmp_path / "one.mp4", lambda _: None)
     assert render_video_on(names, load, shot, job, tmp_path / "two.mp4", done.append)
     assert done == [1, 2, 3, 4, 5]

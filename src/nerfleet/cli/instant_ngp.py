@@ -230,6 +230,7 @@ def _screenshots(flags: argparse.Namespace, model: Path) -> None:
         render_verb.run(
             render_verb.Arguments(model, flags.screenshot_dir, scene=file, split=split, views=views, train_on_all=split == "train", **size, **look)
         )
+        _shorten_names(flags.screenshot_dir, file, flags.screenshot_frames)
         return
     from nerfleet.render.camera_path import CameraPath, Keyframe, write_camera_path
 
@@ -238,6 +239,21 @@ def _screenshots(flags: argparse.Namespace, model: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_camera_path(Path(folder) / "start.json", CameraPath((start,)))
         render_verb.run(render_verb.Arguments(model, flags.screenshot_dir, camera_path=Path(folder) / "start.json", frames=1, **size, **look))
+
+
+def _shorten_names(folder: Path, file: Path, chosen: list[int] | None) -> None:
+    """``test_r_0.png`` -> ``r_0.png``, as instant-ngp names its pictures, unless two of them would have one name."""
+    from nerfleet.cli.eval import picture_name
+    from nerfleet.data.plan import plan_scene
+
+    split = _own_split(file)
+    frames = plan_scene(file, split, train_on_all=split == "train").frames
+    names = {picture_name(frame.name): picture_name(frame.name.replace("\\", "/").rpartition("/")[2]) for frame in frames}
+    if len(set(names.values())) < len(frames):
+        return
+    for i in chosen or range(len(frames)):
+        long = picture_name(frames[i].name)
+        os.replace(folder / long, folder / names[long])
 
 
 def _screenshot_spp(flags: argparse.Namespace) -> int:

@@ -80,6 +80,7 @@ class Arguments:
         format: of pictures: png (8-bit sRGB), or exr (linear light, half precision, premultiplied).
         depth: also the distance along each pixel's ray: 16-bit PNG, or channel Z of an EXR in the scene's units.
         normals: also surface normals in the scene's axes: 8-bit PNG, or channels N.X, N.Y, N.Z of an EXR.
+        show: what a video shows: colour, depth (bright is near) or normals.
         crf: quality of a video: 0 (lossless) to 51; 18 looks like the original.
         gpus: render on this many GPUs of this machine (with --device cpu: processes).
         device: where to render.
@@ -117,6 +118,7 @@ class Arguments:
     format: Literal["png", "exr"] = "png"
     depth: bool = False
     normals: bool = False
+    show: Literal["colour", "depth", "normals"] = "colour"
     crf: int = 18
     gpus: int = 1
     device: Device = "auto"
@@ -157,7 +159,8 @@ def _job(arguments: Arguments, snapshot: Snapshot, placement: Placement, backgro
     transform = placement.transform or INTERNAL
     look = Look(background or (0.0, 0.0, 0.0) if video else background, arguments.exposure)
     unit = DEPTH_REACH * snapshot.model.aabb_scale / MAX_DEPTH / transform.scale
-    return Job("video" if video else arguments.format, look, arguments.spp, arguments.depth, arguments.normals, unit, transform)
+    layers: dict[str, Any] = {"depth": arguments.depth, "normals": arguments.normals, "depth_unit": unit, "transform": transform}
+    return Job("video" if video else arguments.format, arguments.show, look, arguments.spp, **layers)
 
 
 def _render(arguments: Arguments, snapshot: Snapshot, device: torch.device, shot: Shot, job: Job, finished: Callable[[int], None]) -> bool:
@@ -265,6 +268,7 @@ def _check_use(arguments: Arguments) -> None:
         "smoothing": not (path or orbit),
         "names": not (path or orbit) or is_video(arguments.out),
         "train_on_all": arguments.scene is None,
+        "show": not is_video(arguments.out),
         "views": arguments.scene is None,
         "downscale": arguments.scene is None,
     }

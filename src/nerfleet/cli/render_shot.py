@@ -88,9 +88,8 @@ def _path_shot(arguments: Arguments, path: CameraPath) -> Shot:
     chosen = parse_views(arguments.frame_range, n, "frame-range")
     keyframes = smoothed(path_keyframes(path, n), arguments.smoothing * arguments.fps)
     keyframes = [keyframes[i] for i in chosen]
-    lenses = tuple(ThinLens(keyframe.aperture_size, keyframe.focus_distance) for keyframe in keyframes)
-    blurs = any(not lens.is_pinhole for lens in lenses)
-    return Shot(keyframe_cameras(keyframes, width, height), picture_names(arguments.names, chosen, n), lenses if blurs else ())
+    lenses = () if arguments.flight else tuple(ThinLens(keyframe.aperture_size, keyframe.focus_distance) for keyframe in keyframes)
+    return Shot(keyframe_cameras(keyframes, width, height), picture_names(arguments.names, chosen, n), lenses)
 
 
 def picture_names(pattern: str, chosen: list[int], n: int) -> tuple[str, ...]:

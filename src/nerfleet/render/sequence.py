@@ -22,7 +22,7 @@ from nerfleet.render.depth_of_field import ThinLens
 from nerfleet.render.develop import Look, depth_picture, developed, exr_picture, normals_picture, png_picture, video_planes
 from nerfleet.render.normals import surface_normals
 from nerfleet.render.pictures import write_exr, write_png
-from nerfleet.render.renderer import render_image
+from nerfleet.render.renderer import Rendered, render_box, render_image
 from nerfleet.render.video import video_encoder
 
 COVERED_ALPHA = 0.01
@@ -34,7 +34,7 @@ Layers = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Shot:
-    """n cameras and the names of their pictures, without extension; and n lenses if any of them blurs."""
+    """n cameras and the names of their pictures, without extension; and n lenses, or none: all pinholes."""
 
     cameras: Cameras
     names: tuple[str, ...]
@@ -50,6 +50,7 @@ class Job:
 
     Attributes:
         kind: planes of a video, PNG or EXR files.
+        show: what a video shows. Depth is grey, dark at twice the distance of the box's centre; normals as in PNG files.
         spp: samples per pixel.
         depth, normals: also (files only).
         depth_unit: distance that one step of a depth PNG stands for, in the scene's units.
@@ -57,6 +58,7 @@ class Job:
     """
 
     kind: Literal["video", "png", "exr"]
+    show: Literal["colour", "depth", "normals"] = "colour"
     look: Look = field(default_factory=Look)
     spp: int = 1
     depth: bool = False
@@ -93,16 +95,30 @@ class FrameRenderer:
         rendered = render_image(self.model, camera, spp=job.spp, thin_lens=self.shot.lens(index))
         self._covered |= (rendered.alpha > COVERED_ALPHA).any()
         if job.kind == "video":
-            return {"planes": video_planes(developed(rendered, job.look)[..., :3])}
+            return {"planes": video_planes(self._shown(camera, rendered))}
         is_exr = job.kind == "exr"
         found = {"rgba": exr_picture(rendered, job.look) if is_exr else png_picture(rendered, job.look)}
         if job.depth:
             depth = rendered.depth / job.transform.scale
             found["depth"] = depth if is_exr else depth_picture(depth, job.depth_unit)
         if job.normals:
-            normals = job.transform.directions_to_file(surface_normals(self.model, camera, rendered))
+            normals = self._normals(camera, rendered)
             found["normals"] = normals.half() if is_exr else normals_picture(normals)
         return found
+
+    def _normals(self, camera: Cameras, rendered: Rendered) -> Tensor:
+        """[h, w, 3] in the scene's own axes."""
+        return self.job.transform.directions_to_file(surface_normals(self.model, camera, rendered))
+
+    def _shown(self, camera: Cameras, rendered: Rendered) -> Tensor:
+        """[h, w, 3] of a video's frame."""
+        if self.job.show == "normals":
+            return normals_picture(self._normals(camera, rendered))
+        if self.job.show == "depth":
+            reach = 2 * float((camera.camera_to_world[0, :, 3].cpu() - render_box(self.model).mean(0)).norm())
+            grey = (1 - rendered.depth / max(reach, 1e-6)).clamp(0, 1) * rendered.alpha
+            return grey[..., None].expand(-1, -1, 3)
+        return developed(rendered, self.job.look)[..., :3]
 
 
 def _to_host(layers: dict[str, Tensor]) -> tuple[dict[str, Tensor], torch.cuda.Event | None]:
