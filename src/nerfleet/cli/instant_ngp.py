@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import re
 import socket
@@ -216,7 +217,7 @@ def _mesh(flags: argparse.Namespace, model: Path) -> None:
         raise NerfleetError("--save_mesh", "meshes are not built into this version", "leave it out") from None
     wanted: dict[str, Any] = {"model": model, "out": flags.save_mesh, "resolution": flags.marching_cubes_res, "device": flags.device}
     if flags.marching_cubes_density_thresh is not None:
-        wanted["threshold"] = flags.marching_cubes_density_thresh
+        wanted["threshold"] = math.exp(flags.marching_cubes_density_thresh)
     mesh.run(mesh.Arguments(**wanted))
 
 

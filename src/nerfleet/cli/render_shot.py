@@ -25,7 +25,7 @@ SMOOTH_SPP = 16
 """Samples per pixel under which blur shows as grain."""
 
 
-def make_shot(arguments: Arguments, model: Model, placement: Placement) -> Shot:
+def make_shot(arguments: Arguments, model: Model, placement: Placement | None) -> Shot:
     """The cameras that the flags name. Raises NerfleetError."""
     if arguments.scene is not None and not arguments.flight:
         shot = _scene_shot(arguments)
@@ -37,7 +37,7 @@ def make_shot(arguments: Arguments, model: Model, placement: Placement) -> Shot:
     return shot
 
 
-def _path(arguments: Arguments, model: Model, placement: Placement) -> CameraPath:
+def _path(arguments: Arguments, model: Model, placement: Placement | None) -> CameraPath:
     from nerfleet.render.camera_path import read_camera_path, write_camera_path
     from nerfleet.render.orbit import flight_path, orbit_path
 
@@ -53,19 +53,20 @@ def _path(arguments: Arguments, model: Model, placement: Placement) -> CameraPat
     return path
 
 
-def _orbit(arguments: Arguments, model: Model, placement: Placement) -> Orbit:
+def _orbit(arguments: Arguments, model: Model, placement: Placement | None) -> Orbit:
     """Around what the photographs look at; without their cameras, around the middle of the (cropped) scene box."""
     import math
 
     from nerfleet.render.orbit import Orbit, find_orbit
     from nerfleet.render.renderer import render_box
 
-    orbit = find_orbit(placement.cameras, placement.up) if placement.cameras is not None else None
+    up = internal_up(placement)
+    orbit = find_orbit(placement.cameras, up) if placement is not None and placement.cameras is not None else None
     if orbit is None:
         box = render_box(model)
         x, y, z = box.mean(0).tolist()
         edge = min(float((box[1] - box[0]).max()), 1.0)
-        orbit = Orbit((x, y, z), placement.up, 1.2 * edge, 0.6 * edge)
+        orbit = Orbit((x, y, z), up, 1.2 * edge, 0.6 * edge)
     distance = orbit.distance
     if arguments.elevation is not None:
         angle = math.radians(arguments.elevation)
@@ -74,6 +75,16 @@ def _orbit(arguments: Arguments, model: Model, placement: Placement) -> Orbit:
     if arguments.whole_turn:
         orbit = dataclasses.replace(orbit, last=orbit.first + 2 * math.pi)
     return dataclasses.replace(orbit, fov=arguments.fov or orbit.fov)
+
+
+def internal_up(placement: Placement | None) -> tuple[float, float, float]:
+    """Unit vector in internal axes; file z, which is internal y, where the model does not tell."""
+    import torch
+
+    if placement is None:
+        return (0.0, 1.0, 0.0)
+    x, y, z = placement.transform.directions_to_internal(torch.tensor(placement.up)).tolist()
+    return (x, y, z)
 
 
 def _path_shot(arguments: Arguments, path: CameraPath) -> Shot:
@@ -126,13 +137,13 @@ def _scene_shot(arguments: Arguments) -> Shot:
     return Shot(cameras, tuple(names))
 
 
-def _with_aperture(arguments: Arguments, shot: Shot, model: Model, placement: Placement) -> Shot:
+def _with_aperture(arguments: Arguments, shot: Shot, model: Model, placement: Placement | None) -> Shot:
     """--aperture and --focus, which are given in the scene's units, instead of a path's own."""
     from nerfleet.render.depth_of_field import ThinLens
 
     if arguments.aperture is None and arguments.focus is None:
         return shot
-    scale = placement.transform.scale if placement.transform is not None else 1.0
+    scale = placement.transform.scale if placement is not None else 1.0
     lenses = []
     for i in range(len(shot.names)):
         own = shot.lens(i) or ThinLens()
