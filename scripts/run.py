@@ -9,12 +9,14 @@ Runs from a checkout as well as where nerfleet is installed. ``--help`` lists th
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 if SOURCE.is_dir():
     sys.path.insert(0, str(SOURCE))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])  # for the ranks
 
 if __name__ == "__main__":
     from nerfleet.cli.instant_ngp import main

@@ -131,6 +131,12 @@ def test_joining(words: list[str], environment: dict[str, str], expected: dict[s
     assert bool(own) == bool(expected)
 
 
+def test_a_world_size_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "many")
+    assert main(["--scene", "s", "--distributed", "--rank", "0"]) == 2
+    assert "WORLD_SIZE many: is no number of ranks" in capsys.readouterr().err
+
+
 def test_a_pod_is_the_rank_that_its_name_ends_with(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = parse_flags(["--scene", "s", "--distributed"])
     monkeypatch.setattr(instant_ngp.socket, "gethostname", lambda: "trainer-3.trainer.default")
@@ -174,7 +180,8 @@ def test_train_render_and_train_on(tmp_path: Path) -> None:
     common = ["--scene", str(tmp_path / "scene"), "--train", "--device", "cpu", "--distributed", "--world_size", "2"]
     words = [*common, "--network", str(tmp_path / "small.json"), "--n_steps", "12", "--save_snapshot", str(tmp_path / "a.ingp")]
     words += ["--test_transforms", str(tmp_path / "scene" / "transforms_test.json")]
-    first = subprocess.run([*SCRIPT, *words], env=outside(), cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    environment = {name: value for name, value in outside().items() if name != "PYTHONPATH"}  # it finds its own sources, and so do its ranks
+    first = subprocess.run([*SCRIPT, *words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500)
     assert first.returncode == 0, first.stderr
     assert "2 ranks, gloo" in first.stderr
     assert "PSNR=" in first.stdout

@@ -109,6 +109,8 @@ def world_size(flags: argparse.Namespace) -> int:
         return 1
     given = flags.world_size or os.environ.get("WORLD_SIZE")
     if given is not None:
+        if not str(given).isdecimal() or int(given) < 1:
+            raise NerfleetError(f"WORLD_SIZE {given}", "is no number of ranks", "set it to 1 or more, or give --world_size")
         return int(given)
     import torch
 
