@@ -17,8 +17,8 @@ DEFAULT_STEPS = 35_000
 DEFAULT_SPP, DEFAULT_VIDEO_SPP = 16, 8
 OTHER_KINDS = ("sdf", "image", "volume")
 NO_MEANING = {
-    "gui": "there is no window: look at the model with `nerfleet view`",
-    "second_window": "there is no window: look at the model with `nerfleet view`",
+    "gui": "there is no window: ask for pictures or a video",
+    "second_window": "there is no window: ask for pictures or a video",
     "vr": "there is no window, so none for a headset",
     "sharpen": "photographs are used as they are",
 }

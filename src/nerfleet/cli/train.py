@@ -184,13 +184,14 @@ def seconds(text: str, flag: str = "checkpoint-every") -> float:
 
 
 def start_network(model: Path, name: str) -> NetworkConfig:
-    """The configuration of a model that training starts from. Raises NerfleetError where another one is asked for."""
+    """The configuration of a model that training starts from, with the learning rates of ``name``. Raises NerfleetError where another network is asked for."""
     from nerfleet.snapshot.load import load_model
 
-    network = load_model(model).network
-    if name != Arguments.network and load_network(name) != network:
+    network, named = load_model(model).network, load_network(name)
+    alike = all(getattr(network, part) == getattr(named, part) for part in ("encoding", "density", "rgb"))
+    if name != Arguments.network and not alike:
         raise NerfleetError(f"--network {name}", f"is not the network of {model}", "leave it out")
-    return network
+    return dataclasses.replace(network, optimizer=named.optimizer)
 
 
 def load_start(model: Path | None) -> Start | None:
