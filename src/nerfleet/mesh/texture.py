@@ -1,0 +1,95 @@
+"""A texture for a mesh: an atlas of charts (xatlas), the surface point of every texel, colours, and a margin around charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nerfleet.mesh.appearance import SurfacePoints, Views, surface_colours
+from nerfleet.mesh.raster import NOTHING, raster
+from nerfleet.mesh.surface import Mesh
+from nerfleet.nn.model import Model
+
+MARGIN = 4
+"""Texels around each chart that take its border's colour, so that filtering never mixes in the background."""
+BAND = 256
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """Attributes:
+    vertex: [n] int64, which vertex of the mesh each corner of a chart is. faces: [m, 3] int32 of these, in the mesh's order.
+    uv: [n, 2] 0..1, origin at the top left.
+    """
+
+    vertex: Tensor
+    faces: Tensor
+    uv: Tensor
+
+
+def make_atlas(mesh: Mesh, size: int) -> Atlas:
+    """Charts for a texture of ``size`` texels squared. The mesh is on the CPU.
+
+    xatlas packs for a resolution that it may exceed; the coordinates are normalised, only the margin shrinks then.
+    """
+    import xatlas
+
+    atlas = xatlas.Atlas()
+    vertices = mesh.vertices.numpy()
+    atlas.add_mesh(vertices / max(float(np.ptp(vertices, axis=0).max()), 1e-12), mesh.faces.numpy().astype(np.uint32))
+    charts, packing = xatlas.ChartOptions(), xatlas.PackOptions()
+    charts.max_iterations = 1
+    packing.resolution, packing.padding, packing.bilinear = size, MARGIN, True
+    atlas.generate(charts, packing)
+    vertex, faces, uv = atlas[0]
+    return Atlas(torch.from_numpy(vertex.astype(np.int64)), torch.from_numpy(faces.astype(np.int32)), torch.from_numpy(uv.astype(np.float32)))
+
+
+def bake(model: Model, mesh: Mesh, atlas: Atlas, views: Views, size: int, progress: Callable[[float], None] | None = None) -> tuple[Tensor, float]:
+    """Texture [size, size, 3] uint8 sRGB on the CPU, and the share of its texels that a training camera saw.
+
+    Args:
+        mesh, views: on the model's device; atlas on the CPU.
+    """
+    face, share = _texels(atlas, size)
+    used = (face >= 0).nonzero(as_tuple=True)
+    corners = atlas.vertex[atlas.faces.long()[face[used]]].to(model.device)
+    colours, seen = surface_colours(model, mesh, SurfacePoints(corners, share[used].to(model.device)), views, progress)
+    texture = torch.zeros(size, size, 3)
+    texture[used] = colours.cpu()
+    filled = _grow(texture, face >= 0, colours.mean(0).cpu() if len(colours) else torch.zeros(3))
+    return (filled.clamp(0, 1) * 255 + 0.5).to(torch.uint8), float(seen.float().mean()) if len(seen) else 0.0
+
+
+def _texels(atlas: Atlas, size: int) -> tuple[Tensor, Tensor]:
+    """Face of every texel [size, size] int64 (-1: none) and barycentric coordinates [size, size, 3], bands of rows in threads."""
+    screen, faces = (atlas.uv * size).numpy(), atlas.faces.numpy()
+    depth, valid = np.ones(len(screen), np.float32), np.ones(len(screen), bool)
+    face = np.full((size, size), NOTHING, np.int32)
+    nearest, weights = np.zeros((size, size), np.float32), np.zeros((size, size, 2), np.float32)
+
+    def band(first: int) -> None:
+        rows = slice(first, first + BAND)
+        raster(screen - np.array([0, first], np.float32), depth, valid, faces, face[rows], nearest[rows], weights[rows])
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        list(pool.map(band, range(0, size, BAND)))
+    on_screen = torch.from_numpy(weights)
+    return torch.from_numpy(face).long(), torch.cat([1 - on_screen.sum(-1, keepdim=True), on_screen], -1)
+
+
+def _grow(texture: Tensor, known: Tensor, rest: Tensor) -> Tensor:
+    """Texels beside known ones become their neighbours' mean, ``MARGIN`` times; all others the colour ``rest``."""
+    picture, weight = texture.permute(2, 0, 1)[None], known[None, None].float()
+    picture = picture * weight
+    for _ in range(MARGIN):
+        around = torch.nn.functional.avg_pool2d(torch.cat([picture, weight], 1), 3, 1, 1)
+        fresh = (weight == 0) & (around[:, 3:] > 0)
+        picture = torch.where(fresh, around[:, :3] / around[:, 3:].clamp_min(1e-9), picture)
+        weight = torch.where(fresh, 1.0, weight)
+    return torch.where(weight > 0, picture, rest[None, :, None, None])[0].permute(1, 2, 0)
