@@ -15,10 +15,11 @@ from nerfleet.errors import NerfleetError
 from nerfleet.geometry.cameras import Cameras
 from nerfleet.mesh.appearance import Views, surface_colours, vertex_points, views_of
 from nerfleet.mesh.asset import Asset
+from nerfleet.mesh.atlas import make_atlas
 from nerfleet.mesh.clean import decimate, face_areas, n_holes, smooth, vertex_normals, without_floaters, without_unseen
 from nerfleet.mesh.settle import settle
 from nerfleet.mesh.surface import Mesh, check_resolution, extract
-from nerfleet.mesh.texture import bake, make_atlas
+from nerfleet.mesh.texture import bake
 from nerfleet.mesh.threshold import surface_density
 from nerfleet.mesh.visibility import seen_vertices, usable_cameras
 from nerfleet.nn.model import Model

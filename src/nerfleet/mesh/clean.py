@@ -141,7 +141,9 @@ def face_areas(mesh: Mesh) -> Tensor:
 
 
 def vertex_normals(mesh: Mesh) -> Tensor:
-    """[n, 3] unit vectors: normals of the faces around a vertex, weighted by their angles there (Thuermer and Wuethrich 1998)."""
+    """[n, 3] unit vectors: normals of the faces around a vertex, weighted by their angles there (Thuermer and Wuethrich 1998).
+
+    A vertex of no face, or of faces without area, gets (0, 0, 1)."""
     corners = mesh.vertices[mesh.faces.long()]
     normal = torch.nn.functional.normalize(torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), dim=-1)
     total = torch.zeros_like(mesh.vertices)
@@ -150,6 +152,7 @@ def vertex_normals(mesh: Mesh) -> Tensor:
         to_last = torch.nn.functional.normalize(corners[:, (i + 2) % 3] - corners[:, i], dim=-1)
         angle = (to_next * to_last).sum(-1).clamp(-1, 1).acos()
         total.index_add_(0, mesh.faces[:, i].long(), angle[:, None] * normal)
+    total[(total == 0).all(-1), 2] = 1
     return torch.nn.functional.normalize(total, dim=-1)
 
 

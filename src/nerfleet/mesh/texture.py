@@ -1,16 +1,16 @@
-"""A texture for a mesh: an atlas of charts (xatlas), the surface point of every texel, colours, and a margin around charts."""
+"""A texture for a mesh: the surface point of every texel of an atlas, its colour, and a margin around charts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nerfleet.mesh.appearance import SurfacePoints, Views, surface_colours
+from nerfleet.mesh.atlas import Atlas
 from nerfleet.mesh.raster import NOTHING, raster
 from nerfleet.mesh.surface import Mesh
 from nerfleet.nn.model import Model
@@ -18,36 +18,6 @@ from nerfleet.nn.model import Model
 MARGIN = 4
 """Texels around each chart that take its border's colour, so that filtering never mixes in the background."""
 BAND = 256
-
-
-@dataclass(frozen=True)
-class Atlas:
-    """Attributes:
-    vertex: [n] int64, which vertex of the mesh each corner of a chart is. faces: [m, 3] int32 of these, in the mesh's order.
-    uv: [n, 2] 0..1, origin at the top left.
-    """
-
-    vertex: Tensor
-    faces: Tensor
-    uv: Tensor
-
-
-def make_atlas(mesh: Mesh, size: int) -> Atlas:
-    """Charts for a texture of ``size`` texels squared. The mesh is on the CPU.
-
-    xatlas packs for a resolution that it may exceed; the coordinates are normalised, only the margin shrinks then.
-    """
-    import xatlas
-
-    atlas = xatlas.Atlas()
-    vertices = mesh.vertices.numpy()
-    atlas.add_mesh(vertices / max(float(np.ptp(vertices, axis=0).max()), 1e-12), mesh.faces.numpy().astype(np.uint32))
-    charts, packing = xatlas.ChartOptions(), xatlas.PackOptions()
-    charts.max_iterations = 1
-    packing.resolution, packing.padding, packing.bilinear = size, MARGIN, True
-    atlas.generate(charts, packing)
-    vertex, faces, uv = atlas[0]
-    return Atlas(torch.from_numpy(vertex.astype(np.int64)), torch.from_numpy(faces.astype(np.int32)), torch.from_numpy(uv.astype(np.float32)))
 
 
 def bake(model: Model, mesh: Mesh, atlas: Atlas, views: Views, size: int, progress: Callable[[float], None] | None = None) -> tuple[Tensor, float]:
