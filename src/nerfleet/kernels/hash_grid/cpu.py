@@ -1,7 +1,7 @@
-"""Hash grid on the CPU: numba, parallel over blocks of points (forward) and over levels (backward, so without races).
+"""Hash grid on the CPU: numba; forward for one thread, backward parallel over levels, so without races.
 
-What costs is waiting for memory: the eight entries of a point are known before the first is read, so that all reads are
-under way together, and a block is worked off level by level, so that a level's entries stay in cache.
+What costs is waiting for memory: a table is larger than the caches, and its entries are visited at random. The entries of the
+point AHEAD places further on are asked for while those of this one are used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from collections.abc import Callable
 import numba
 import numpy as np
 
-BLOCK = 8192
+from nerfleet.kernels.hash_grid.prefetch import prefetch_read, prefetch_write
+
+ROWS = 8192
+"""Points of a block of forward: worked off level by level, so that a level's entries stay in cache."""
+AHEAD = 16
 
 
 @numba.njit(inline="always")
@@ -61,6 +65,15 @@ def corners(x, y, z, scale, layout, interpolation):
 
 
 @numba.njit(inline="always")
+def entries_of(x, y, z, scale, layout, interpolation):
+    """Entries of the eight vertices around a point of the unit cube."""
+    x, _ = split(x, scale, interpolation)
+    y, _ = split(y, scale, interpolation)
+    z, _ = split(z, scale, interpolation)
+    return vertices(x, y, z, layout)
+
+
+@numba.njit(inline="always")
 def layout_of(level):
     """A row of ``GridSpec.levels`` (uint32) -> (entries, hashed, stride of y, stride of z)."""
     return level[1], level[3] != 0, level[4], level[5]
@@ -71,21 +84,24 @@ def kernels(n_features: int) -> tuple[Callable, Callable]:
     """(forward, backward) for a number of features per level: a constant of the compiled code."""
     width = np.uint64(n_features)
 
-    @numba.njit(parallel=True, cache=True, fastmath=True, nogil=True, error_model="numpy")
+    @numba.njit(cache=True, fastmath=True, nogil=True, error_model="numpy")
     def forward(positions, table, scales, levels, interpolation, out):
         """positions [n, 3] f32, table [n_params] f32, scales [L] f32, levels [L, 6] u32 -> out [n, L * F] f32."""
-        n = positions.shape[0]
-        for block in numba.prange((n + BLOCK - 1) // BLOCK):
-            for level in range(scales.shape[0]):
-                layout, scale = layout_of(levels[level]), scales[level]
-                first, column = np.uint64(levels[level, 2]), level * n_features
-                for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-                    entries, weights = corners(positions[i, 0], positions[i, 1], positions[i, 2], scale, layout, interpolation)
-                    for f in range(n_features):
-                        value = np.float32(0)
-                        for corner in range(8):
-                            value += weights[corner] * table[(first + np.uint64(entries[corner])) * width + np.uint64(f)]
-                        out[i, column + f] = value
+        last = positions.shape[0] - 1
+        for level in range(scales.shape[0]):
+            layout, scale = layout_of(levels[level]), scales[level]
+            first, column = np.uint64(levels[level, 2]), level * n_features
+            for i in range(last + 1):
+                k = min(i + AHEAD, last)
+                ahead = entries_of(positions[k, 0], positions[k, 1], positions[k, 2], scale, layout, interpolation)
+                for corner in range(8):
+                    prefetch_read(table, (first + np.uint64(ahead[corner])) * width)
+                entries, weights = corners(positions[i, 0], positions[i, 1], positions[i, 2], scale, layout, interpolation)
+                for f in range(n_features):
+                    value = np.float32(0)
+                    for corner in range(8):
+                        value += weights[corner] * table[(first + np.uint64(entries[corner])) * width + np.uint64(f)]
+                    out[i, column + f] = value
 
     @numba.njit(parallel=True, cache=True, fastmath=True, nogil=True, error_model="numpy")
     def backward(positions, grad_features, scales, levels, interpolation, grad_table, n_threads):
@@ -98,7 +114,12 @@ def kernels(n_features: int) -> tuple[Callable, Callable]:
             if level < n_levels:
                 layout, scale = layout_of(levels[level]), scales[level]
                 first, column = np.uint64(levels[level, 2]), level * n_features
-                for i in range(positions.shape[0]):
+                last = positions.shape[0] - 1
+                for i in range(last + 1):
+                    k = min(i + AHEAD, last)
+                    ahead = entries_of(positions[k, 0], positions[k, 1], positions[k, 2], scale, layout, interpolation)
+                    for corner in range(8):
+                        prefetch_write(grad_table, (first + np.uint64(ahead[corner])) * width)
                     entries, weights = corners(positions[i, 0], positions[i, 1], positions[i, 2], scale, layout, interpolation)
                     for corner in range(8):
                         for f in range(n_features):
