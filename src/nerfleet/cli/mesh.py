@@ -83,15 +83,16 @@ def run(arguments: Arguments) -> None:
     device = choose_device(arguments.device)
     file = model_file(arguments.model)
     snapshot = read_snapshot(file)
-    model, placement = snapshot.model.to(device), placement_of(snapshot.document, str(file))
+    model, placement = snapshot.model.to(device), told_placement(snapshot.document, str(file))
     if arguments.crop:
         from nerfleet.geometry.box import crop_box
 
+        assert placement.transform is not None
         model = dataclasses.replace(model, render_aabb=crop_box(parse_box(arguments.crop), placement.transform, model.aabb_scale))
     if arguments.cameras and placement.cameras is None:
         raise NerfleetError(str(file), "holds no cameras", "leave --cameras out")
     with progress_bar("mesh") as bar:
-        asset, stats = build_mesh(model, _options(arguments), placement.cameras, _whole(bar))
+        asset, stats = build_mesh(model, _options(arguments), placement.cameras, whole_bar(bar))
     files = write_mesh(arguments.out, asset, placement, stats, n_points=arguments.points, with_cameras=arguments.cameras)
     if arguments.json:
         print_json({"files": [str(name) for name in files]} | summary(stats))
@@ -105,7 +106,7 @@ STAGES = {"surface": 0.35, "visibility": 0.5, "settle": 0.6, "atlas": 0.75, "tex
 """Where the bar stands at a stage's end, roughly as long as they take on a CPU."""
 
 
-def _whole(bar: Callable[[int, int], None]) -> Progress:
+def whole_bar(bar: Callable[[int, int], None]) -> Progress:
     """One bar over all stages."""
     ends = list(STAGES.values())
 
@@ -146,15 +147,15 @@ def _options(arguments: Arguments) -> MeshOptions:
     )
 
 
-def placement_of(document: dict[str, Any], where: str) -> Placement:
-    """Of a snapshot; says so where it has none, and takes instant-ngp's defaults."""
+def told_placement(document: dict[str, Any], where: str) -> Placement:
+    """Of a snapshot; says so where it has no scale and offset, and takes instant-ngp's defaults."""
     from nerfleet.geometry.poses import SceneTransform
-    from nerfleet.snapshot.placement import Placement, read_placement
+    from nerfleet.snapshot.placement import read_placement
 
-    found = read_placement(document, where)
-    if found is None:
+    found = read_placement(document)
+    if found.transform is None:
         say(f"{where}: does not say which scene it shows: the default scale 0.33 and offset 0.5 are used")
-        return Placement(SceneTransform(), (0.0, 0.0, 1.0), None)
+        return dataclasses.replace(found, transform=SceneTransform())
     return found
 
 
@@ -172,14 +173,16 @@ def write_mesh(
     if n_points:
         asset = sample_surface(asset, n_points)
     transform, is_glb = placement.transform, out.suffix.lower() == ".glb"
-    rotation = y_up(placement.up) if is_glb else torch.eye(3)
+    assert transform is not None
+    up = transform.directions_to_file(torch.tensor(placement.up)).tolist()
+    rotation = y_up((up[0], up[1], up[2])) if is_glb else torch.eye(3)
     cameras = cameras_to_file(placement.cameras, transform) if with_cameras and placement.cameras is not None else None
     turned_cameras = cameras if cameras is None else dataclasses.replace(cameras, camera_to_world=rotation @ cameras.camera_to_world)
     files = write_asset(out, turned(to_file_space(asset, transform), rotation), turned_cameras if is_glb else None)
     origin = transform.points_to_file(torch.cat([torch.zeros(1, 3), torch.eye(3)]).double())
     to_file = torch.cat([(origin[1:] - origin[0]).T, origin[:1].T], -1)
     matrices = {"internal_to_file": to_file.tolist(), "file_to_mesh": rotation.tolist()}
-    beside = {out.with_suffix(".json"): json.dumps(matrices | {"up": list(placement.up)} | summary(stats), indent=1).encode()}
+    beside = {out.with_suffix(".json"): json.dumps(matrices | {"up": up} | summary(stats), indent=1).encode()}
     if cameras is not None and not is_glb:
         beside[out.with_suffix(".cameras.json")] = json.dumps(_transforms(cameras), indent=1).encode()
     write_files(beside)

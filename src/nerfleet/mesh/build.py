@@ -27,6 +27,8 @@ from nerfleet.nn.model import Model
 Progress = Callable[[str, float], None]
 """Is told the stage's name and its finished share."""
 MAX_TEXTURE = 16_384
+MIN_CAMERAS, MANY_CAMERAS = 2, 10
+"""With many cameras, what a single one glimpses past an edge is not seen."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,8 @@ def _clean(model: Model, mesh: Mesh, options: MeshOptions, cameras: Cameras | No
     with stats.timed("clean", device):
         seen = None
         if cameras is not None and len(chosen := usable_cameras(cameras, options.max_views)):
-            seen = seen_vertices(mesh.to("cpu"), chosen, progress=lambda share: tell("visibility", share)).any(0).to(device)
+            count = seen_vertices(mesh.to("cpu"), chosen, progress=lambda share: tell("visibility", share)).sum(0)
+            seen = (count >= (MIN_CAMERAS if len(chosen) >= MANY_CAMERAS else 1)).to(device)
         if seen is not None and bool(seen.any()) and not options.keep_unseen:
             mesh, stats.unseen_regions = without_unseen(mesh, seen, max_share=options.max_unseen)
             seen = torch.ones(len(mesh.vertices), dtype=torch.bool, device=device)
