@@ -122,7 +122,7 @@ def test_normals_point_outwards(sphere: Mesh) -> None:
 
 def test_settling_corrects_a_low_threshold() -> None:
     """Raw density rises by 60 a unit: at a threshold e^2 too low the surface is 1/30 too far out."""
-    model = solid_model(block((0.3, 0.3, 0.3), (0.7, 0.7, 0.7)))
+    model = solid_model(block((0.3, 0.3, 0.3), (0.7, 0.7, 0.7)), steepness=60)
     fat = extract(model, 24, math.exp(LEVEL - 2))
     thin = settle(model, fat, 24)
     width = [float(mesh.vertices[:, 0].max() - mesh.vertices[:, 0].min()) for mesh in (fat, thin)]

@@ -110,7 +110,7 @@ def test_a_crop_box_cuts_and_closes(ball_model: Model) -> None:
 
 
 def test_nothing_is_an_empty_mesh(ball_model: Model) -> None:
-    assert len(extract(ball_model, 32, 1e30).faces) == 0
+    assert len(extract(ball_model, 32, 1e37).faces) == 0
     assert len(extract(cropped(ball_model, (0.0, 0.0, 0.0), (0.1, 0.1, 0.1)), 32, THRESHOLD).faces) == 0
 
 

@@ -15,9 +15,12 @@ from nerfleet.cli.flags import Device, parse_box, print_json, say
 from nerfleet.errors import NerfleetError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from nerfleet.geometry.cameras import Cameras
     from nerfleet.mesh.asset import Asset
     from nerfleet.mesh.build import MeshOptions, MeshStats, Progress
+    from nerfleet.nn.model import Model
     from nerfleet.snapshot.placement import Placement
 
 SUMMARY = "a model as a textured mesh or point cloud"
@@ -46,7 +49,7 @@ class Arguments:
         smoothing: rounds of smoothing that does not shrink.
         texture: texels along each side of the texture; 0: colours at the vertices (a .ply always has these).
         points: write so many coloured points instead of a surface (.ply or .glb).
-        crop: only this box, x0,y0,z0,x1,y1,z1 in the photographs' units and axes, instead of the model's own.
+        crop: only this box, x0,y0,z0,x1,y1,z1 in the photographs' units and axes, instead of the model's own; none: the whole scene box.
         keep_unseen: keep surfaces that no training camera saw: undersides, insides.
         min_piece: drop loose pieces with less than this share of the largest piece's surface.
         cameras: put the training cameras into the .glb, or beside the others as NAME.cameras.json.
@@ -67,7 +70,7 @@ class Arguments:
     keep_unseen: bool = False
     min_piece: float = 1e-3
     cameras: bool = False
-    memory_mb: int = 512
+    memory_mb: int = 256
     device: Device = "auto"
     json: bool = False
 
@@ -85,10 +88,7 @@ def run(arguments: Arguments) -> None:
     snapshot = read_snapshot(file)
     model, placement = snapshot.model.to(device), told_placement(snapshot.document, str(file))
     if arguments.crop:
-        from nerfleet.geometry.box import crop_box
-
-        assert placement.transform is not None
-        model = dataclasses.replace(model, render_aabb=crop_box(parse_box(arguments.crop), placement.transform, model.aabb_scale))
+        model = dataclasses.replace(model, render_aabb=chosen_box(arguments.crop, model, placement))
     if arguments.cameras and placement.cameras is None:
         raise NerfleetError(str(file), "holds no cameras", "leave --cameras out")
     with progress_bar("mesh") as bar:
@@ -157,6 +157,20 @@ def told_placement(document: dict[str, Any], where: str) -> Placement:
         say(f"{where}: does not say which scene it shows: the default scale 0.33 and offset 0.5 are used")
         return dataclasses.replace(found, transform=SceneTransform())
     return found
+
+
+def chosen_box(text: str, model: Model, placement: Placement) -> Tensor | None:
+    """``--crop`` in the photographs' units and axes -> crop box [2, 3] in internal space; ``none``: None.
+
+    Raises:
+        NerfleetError: no box, or one that misses the scene box.
+    """
+    from nerfleet.geometry.box import crop_box
+
+    if text == "none":
+        return None
+    assert placement.transform is not None
+    return crop_box(parse_box(text), placement.transform, model.aabb_scale)
 
 
 def write_mesh(

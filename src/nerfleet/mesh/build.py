@@ -18,11 +18,12 @@ from nerfleet.mesh.asset import Asset
 from nerfleet.mesh.atlas import make_atlas
 from nerfleet.mesh.clean import decimate, face_areas, n_holes, smooth, vertex_normals, without_floaters, without_unseen
 from nerfleet.mesh.settle import settle
-from nerfleet.mesh.surface import Mesh, check_resolution, extract
+from nerfleet.mesh.surface import Mesh, check_resolution, extract, in_box
 from nerfleet.mesh.texture import bake
 from nerfleet.mesh.threshold import surface_density
 from nerfleet.mesh.visibility import seen_vertices, usable_cameras
 from nerfleet.nn.model import Model
+from nerfleet.render.renderer import render_box
 
 Progress = Callable[[str, float], None]
 """Is told the stage's name and its finished share."""
@@ -57,7 +58,7 @@ class MeshOptions:
     settle: bool = True
     texture: int = 2048
     max_views: int = 64
-    budget_bytes: int = 512 << 20
+    budget_bytes: int = 256 << 20
 
     def validate(self) -> None:
         """Raises NerfleetError, naming the option."""
@@ -143,7 +144,7 @@ def _clean(model: Model, mesh: Mesh, options: MeshOptions, cameras: Cameras | No
     if options.settle:
         with stats.timed("settle", device):
             mesh = settle(model, mesh, options.resolution, progress=lambda share: tell("settle", share))
-    return mesh.to("cpu")
+    return in_box(mesh.to("cpu"), render_box(model))
 
 
 def _coloured(model: Model, mesh: Mesh, views: Views, stats: MeshStats, tell: Progress) -> Asset:

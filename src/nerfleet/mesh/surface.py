@@ -84,7 +84,7 @@ def check_resolution(resolution: int) -> None:
 
 
 def extract(
-    model: Model, resolution: int, threshold: float, *, budget_bytes: int = 512 << 20, refine: bool = True, progress: Callable[[float], None] | None = None
+    model: Model, resolution: int, threshold: float, *, budget_bytes: int = 256 << 20, refine: bool = True, progress: Callable[[float], None] | None = None
 ) -> Mesh:
     """The surface on which the density is ``threshold``, in internal space, on the model's device.
 
@@ -224,5 +224,9 @@ class _March:
         if not self.faces:
             return Mesh(torch.zeros(0, 3, device=self.device), torch.zeros(0, 3, dtype=torch.int32, device=self.device))
         vertices, self.vertices = torch.cat(self.vertices), []
-        box = render_box(self.model).to(self.device)
-        return Mesh(torch.minimum(torch.maximum(vertices, box[0]), box[1]), torch.cat(self.faces))
+        return in_box(Mesh(vertices, torch.cat(self.faces)), render_box(self.model).to(self.device))
+
+
+def in_box(mesh: Mesh, box: Tensor) -> Mesh:
+    """What sticks out of a box [2, 3] is pressed onto its sides."""
+    return Mesh(torch.minimum(torch.maximum(mesh.vertices, box[0]), box[1]), mesh.faces)

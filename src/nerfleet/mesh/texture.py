@@ -49,8 +49,22 @@ def _texels(atlas: Atlas, size: int) -> tuple[Tensor, Tensor]:
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         list(pool.map(band, range(0, size, BAND)))
-    on_screen = torch.from_numpy(weights)
-    return torch.from_numpy(face).long(), torch.cat([1 - on_screen.sum(-1, keepdim=True), on_screen], -1)
+    index, on_screen = torch.from_numpy(face).long(), torch.from_numpy(weights)
+    share = torch.cat([1 - on_screen.sum(-1, keepdim=True), on_screen], -1)
+    _mark_slivers(atlas, index, share)
+    return index, share
+
+
+def _mark_slivers(atlas: Atlas, index: Tensor, share: Tensor) -> None:
+    """Faces that no texel's centre lies in get the texel of their middle, where it is free: a margin can grow from it."""
+    drawn = torch.zeros(len(atlas.faces), dtype=torch.bool)
+    drawn[index[index >= 0]] = True
+    missed = (~drawn).nonzero()[:, 0]
+    middle = (atlas.uv[atlas.faces[missed].long()].mean(1) * len(index)).long().clamp(0, len(index) - 1)
+    free = index[middle[:, 1], middle[:, 0]] < 0
+    missed, middle = missed[free], middle[free]
+    index[middle[:, 1], middle[:, 0]] = missed
+    share[middle[:, 1], middle[:, 0]] = 1 / 3
 
 
 def _grow(texture: Tensor, known: Tensor, rest: Tensor) -> Tensor:
