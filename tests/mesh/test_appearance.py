@@ -101,7 +101,7 @@ def test_colours_are_the_fields(model: Model, sphere: Mesh) -> None:
 
 
 def test_an_atlas_covers_every_face_once(sphere: Mesh) -> None:
-    atlas = make_atlas(sphere, 128)
+    atlas = make_atlas(sphere, 512)
     assert torch.equal(atlas.vertex[atlas.faces.long()], sphere.faces.long())
     assert 0 <= float(atlas.uv.min())
     assert float(atlas.uv.max()) <= 1

@@ -38,7 +38,8 @@ class Atlas:
 
 def make_atlas(mesh: Mesh, size: int) -> Atlas:
     """Charts for a texture of ``size`` texels squared. The mesh is on the CPU."""
-    groups = _halved(mesh, torch.arange(len(mesh.faces)), max(0, math.ceil(math.log2(max(len(mesh.faces), 1) / FACES_A_GROUP))))
+    quarterings = max(0, math.ceil(math.log(max(len(mesh.faces), 1) / FACES_A_GROUP, 4)))  # so many rectangles fill a square
+    groups = _halved(mesh, torch.arange(len(mesh.faces)), 2 * quarterings)
     area = float(face_areas(mesh).double().sum())
     texels_per_unit = math.sqrt(FILL * size * size / max(area, 1e-20))
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
