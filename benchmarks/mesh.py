@@ -49,7 +49,7 @@ MIN_CAMERAS = 2
 VOXEL = 0.0025
 """Truth points are thinned to one in a cube of this edge, so that near surfaces do not count more."""
 MESH_POINTS = 1_000_000
-N_VIEWS, SIZE = 60, 256
+N_VIEWS = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +141,7 @@ def view_scores(asset: Asset, model: Model, held_out: Scene, masks: Tensor | Non
 
 def built_in(arguments: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     """The still life: against its exact surface, and textured against photographs."""
-    scene, held_out = (synthetic_scene(split, n, SIZE, SIZE) for split, n in (("train", N_VIEWS), ("test", 12)))
+    scene, held_out = (synthetic_scene(split, n, arguments.size, arguments.size) for split, n in (("train", N_VIEWS), ("test", 12)))
     if arguments.model:
         model = load_model(arguments.model).to(device)
     else:
@@ -204,6 +204,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--resolution", type=int, default=256)
     parser.add_argument("--texture", type=int, default=2048)
+    parser.add_argument("--size", type=int, default=256, help="pixels along a side of the built-in scene's photographs")
     arguments = parser.parse_args()
     device = choose_device(arguments.device)
     name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"

@@ -7,14 +7,14 @@ Groups are halves of halves along the longest side, equal in area; all have the 
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nerfleet.mesh.clean import face_areas, keep_faces
+from nerfleet.kernels.threads import over_blocks
+from nerfleet.mesh.clean import face_areas
 from nerfleet.mesh.surface import Mesh
 
 FACES_A_GROUP = 1500
@@ -42,9 +42,8 @@ def make_atlas(mesh: Mesh, size: int) -> Atlas:
     groups = _halved(mesh, torch.arange(len(mesh.faces)), 2 * quarterings)
     area = float(face_areas(mesh).double().sum())
     texels_per_unit = math.sqrt(FILL * size * size / max(area, 1e-20))
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        parts = list(pool.map(lambda group: _charts(mesh, group, texels_per_unit), groups))
-    places, side = _shelves([part.size for part in parts], size)
+    parts = over_blocks(len(groups), 1, lambda rows: _charts(mesh, groups[rows.start], texels_per_unit))
+    places, side = _shelves([part.size for part in parts])
     faces = torch.empty(len(mesh.faces), 3, dtype=torch.int32)
     vertices, uvs, first = [], [], 0
     for group, part, place in zip(groups, parts, places):
@@ -82,26 +81,20 @@ class _Charts:
 def _charts(mesh: Mesh, group: Tensor, texels_per_unit: float) -> _Charts:
     import xatlas
 
-    ordered, place = group.sort()
-    mask = torch.zeros(len(mesh.faces), dtype=torch.bool)
-    mask[group] = True
-    part = keep_faces(mesh, mask)
+    used, corners = torch.unique(mesh.faces[group].long(), return_inverse=True)
     atlas = xatlas.Atlas()
-    atlas.add_mesh(part.vertices.contiguous().numpy(), part.faces.numpy().astype(np.uint32))
+    atlas.add_mesh(mesh.vertices[used].contiguous().numpy(), corners.numpy().astype(np.uint32))
     charts, packing = xatlas.ChartOptions(), xatlas.PackOptions()
     charts.max_iterations = 1
     packing.texels_per_unit, packing.padding, packing.bilinear = texels_per_unit, PADDING, True
     atlas.generate(charts, packing)
     vertex, faces, uv = atlas[0]
     width, height = atlas.width, atlas.height
-    used = torch.unique(mesh.faces.long()[ordered])
-    back = torch.empty(len(group), 3, dtype=torch.int32)
-    back[place] = torch.from_numpy(faces.astype(np.int32))
     texels = torch.from_numpy(uv.astype(np.float32)) * torch.tensor([float(width), float(height)])
-    return _Charts(used[torch.from_numpy(vertex.astype(np.int64))], back, texels, (width, height))
+    return _Charts(used[torch.from_numpy(vertex.astype(np.int64))], torch.from_numpy(faces.astype(np.int32)), texels, (width, height))
 
 
-def _shelves(sizes: list[tuple[int, int]], size: int) -> tuple[list[tuple[float, float]], float]:
+def _shelves(sizes: list[tuple[int, int]]) -> tuple[list[tuple[float, float]], float]:
     """Rectangles in rows, the highest first -> their corners, and the side of the smallest square found that holds them all."""
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i][1])
     area = sum(width * height for width, height in sizes)

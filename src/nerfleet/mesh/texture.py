@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nerfleet.kernels.threads import over_blocks
 from nerfleet.mesh.appearance import SurfacePoints, Views, surface_colours
 from nerfleet.mesh.atlas import Atlas
 from nerfleet.mesh.raster import NOTHING, raster
@@ -43,12 +43,10 @@ def _texels(atlas: Atlas, size: int) -> tuple[Tensor, Tensor]:
     face = np.full((size, size), NOTHING, np.int32)
     nearest, weights = np.zeros((size, size), np.float32), np.zeros((size, size, 2), np.float32)
 
-    def band(first: int) -> None:
-        rows = slice(first, first + BAND)
-        raster(screen - np.array([0, first], np.float32), depth, valid, faces, face[rows], nearest[rows], weights[rows])
+    def band(rows: slice) -> None:
+        raster(screen - np.array([0, rows.start], np.float32), depth, valid, faces, face[rows], nearest[rows], weights[rows])
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        list(pool.map(band, range(0, size, BAND)))
+    over_blocks(size, BAND, band)
     index, on_screen = torch.from_numpy(face).long(), torch.from_numpy(weights)
     share = torch.cat([1 - on_screen.sum(-1, keepdim=True), on_screen], -1)
     _mark_slivers(atlas, index, share)

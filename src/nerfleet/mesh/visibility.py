@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nerfleet.geometry.cameras import Cameras, Lens, project
+from nerfleet.kernels.threads import over_blocks
 from nerfleet.mesh.raster import NOTHING, raster
 from nerfleet.mesh.surface import Mesh
 
@@ -68,13 +68,17 @@ def seen_vertices(mesh: Mesh, cameras: Cameras, *, longest: int = 512, progress:
     small = shrink(cameras, longest)
     seen = torch.zeros(len(cameras), len(mesh.vertices), dtype=torch.bool)
 
-    def one(i: int) -> None:
-        seen[i] = _seen_by(mesh, small[i : i + 1])
+    done = 0
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        for done, _ in enumerate(pool.map(one, range(len(cameras))), start=1):
-            if progress is not None:
-                progress(done / len(cameras))
+    def one(rows: slice) -> None:
+        nonlocal done
+        for i in range(rows.start, rows.stop):
+            seen[i] = _seen_by(mesh, small[i : i + 1])
+        done += rows.stop - rows.start
+        if progress is not None:
+            progress(done / max(len(cameras), 1))
+
+    over_blocks(len(cameras), 1, one)
     return seen
 
 
