@@ -93,7 +93,7 @@ def test_drawing_is_perspective_correct() -> None:
 
 def test_colours_are_the_fields(model: Model, sphere: Mesh) -> None:
     for known in (cameras(*ALL_AROUND), None):
-        views = views_of(sphere, known, 64)
+        views = views_of(sphere, known)
         found, seen = surface_colours(model, sphere, vertex_points(sphere), views)
         expected = torch.sigmoid((sphere.vertices[:, :1] - 0.5) * 8)
         assert float((found - expected).abs().max()) < 0.03
@@ -114,7 +114,7 @@ def test_an_atlas_covers_every_face_once(sphere: Mesh) -> None:
 
 def test_a_texture_shows_what_the_field_shows(model: Model, sphere: Mesh) -> None:
     atlas = make_atlas(sphere, 256)
-    texture, seen = bake(model, sphere, atlas, views_of(sphere, cameras(*ALL_AROUND), 64), 256)
+    texture, seen = bake(model, sphere, atlas, views_of(sphere, cameras(*ALL_AROUND)), 256)
     assert seen == 1
     at = (atlas.uv * 256 - 0.5).round().long().clamp(0, 255)
     expected = torch.sigmoid((sphere.vertices[atlas.vertex][:, 0] - 0.5) * 8)
@@ -140,6 +140,13 @@ def test_a_whole_mesh(model: Model) -> None:
     assert abs(left - right) > 0.2  # red follows x, which runs across the picture
     plain, _ = build_mesh(model, MeshOptions(resolution=32, n_faces=1500, texture=0), known)
     assert float((picture(plain, known[4:5])[0] - rgb)[covered].abs().mean()) < 0.03
+
+
+def test_cameras_of_unknown_lenses_count_as_none(model: Model) -> None:
+    strange = cameras(*ALL_AROUND)
+    strange.lens[:] = int(Lens.FTHETA)
+    _, stats = build_mesh(model, MeshOptions(resolution=24, texture=0), strange)
+    assert (stats.texture_seen, stats.holes) == (0, 0)
 
 
 def test_what_no_camera_sees_goes_unless_asked(model: Model) -> None:

@@ -18,7 +18,7 @@ from nerfleet.geometry.cameras import Cameras
 from nerfleet.kernels.field.op import field
 from nerfleet.mesh.clean import vertex_normals
 from nerfleet.mesh.surface import Mesh
-from nerfleet.mesh.visibility import seen_vertices, usable_cameras
+from nerfleet.mesh.visibility import seen_vertices
 from nerfleet.nn.model import Model
 
 SHARPNESS = 2
@@ -40,13 +40,13 @@ class Views:
         return Views(self.places.to(device), self.weights.to(device))
 
 
-def views_of(mesh: Mesh, cameras: Cameras | None, at_most: int, longest: int = 512) -> Views:
-    """Cameras that see the mesh, and where; none at all is fine. Mesh and cameras on the CPU."""
-    if cameras is None or len(chosen := usable_cameras(cameras, at_most)) == 0:
+def views_of(mesh: Mesh, cameras: Cameras | None) -> Views:
+    """Cameras that see the mesh, and where; none at all is fine. Mesh and cameras (lenses: visibility.LENSES) on the CPU."""
+    if cameras is None:
         return Views(torch.zeros(0, 3), torch.zeros(0, len(mesh.vertices)))
     normals = vertex_normals(mesh)
-    weights = seen_vertices(mesh, chosen, longest=longest).float()
-    places = chosen.camera_to_world[:, :, 3].float()
+    weights = seen_vertices(mesh, cameras).float()
+    places = cameras.camera_to_world[:, :, 3].float()
     for i in range(len(places)):
         towards = torch.nn.functional.normalize(places[i] - mesh.vertices, dim=-1)
         weights[i] *= (towards * normals).sum(-1).clamp(min=0) ** SHARPNESS

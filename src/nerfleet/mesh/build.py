@@ -108,6 +108,8 @@ def build_mesh(model: Model, options: MeshOptions, cameras: Cameras | None = Non
     options.validate()
     tell: Progress = progress or (lambda stage, share: None)
     stats, device = MeshStats(), model.device
+    known = None if cameras is None else usable_cameras(cameras, options.max_views)
+    cameras = known if known is not None and len(known) else None
     with stats.timed("threshold", device):
         stats.threshold = options.threshold or surface_density(model, cameras)
     with stats.timed("surface", device):
@@ -121,7 +123,7 @@ def build_mesh(model: Model, options: MeshOptions, cameras: Cameras | None = Non
     stats.vertices, stats.faces = len(mesh.vertices), len(mesh.faces)
     stats.holes, stats.area = n_holes(mesh), float(face_areas(mesh).double().sum())
     with stats.timed("views", device):
-        views = views_of(mesh, cameras, options.max_views)
+        views = views_of(mesh, cameras)
     asset = _textured(model, mesh, views, options, stats, tell) if options.texture else _coloured(model, mesh, views, stats, tell)
     return asset, stats
 
@@ -131,9 +133,9 @@ def _clean(model: Model, mesh: Mesh, options: MeshOptions, cameras: Cameras | No
     device = model.device
     with stats.timed("clean", device):
         seen = None
-        if cameras is not None and len(chosen := usable_cameras(cameras, options.max_views)):
-            count = seen_vertices(mesh.to("cpu"), chosen, progress=lambda share: tell("visibility", share)).sum(0)
-            seen = (count >= (MIN_CAMERAS if len(chosen) >= MANY_CAMERAS else 1)).to(device)
+        if cameras is not None:
+            count = seen_vertices(mesh.to("cpu"), cameras, progress=lambda share: tell("visibility", share)).sum(0)
+            seen = (count >= (MIN_CAMERAS if len(cameras) >= MANY_CAMERAS else 1)).to(device)
         if seen is not None and bool(seen.any()) and not options.keep_unseen:
             mesh, stats.unseen_regions = without_unseen(mesh, seen, max_share=options.max_unseen)
             seen = torch.ones(len(mesh.vertices), dtype=torch.bool, device=device)
