@@ -21,6 +21,7 @@ SUMMARY = "built-in scene -> training -> pictures and report"
 N_TRAIN, N_TEST = 60, 12
 MAX_SIZE = 2048
 CPU_SECONDS, CUDA_SECONDS = 95.0, 20.0
+CPU_SURFACE_FROM = 20
 TURNTABLE_FRAMES = 36
 MESH = "still_life.glb"
 MESH_FACES, MESH_TEXTURE, MESH_CAMERAS = 60_000, 1024, 32
@@ -93,7 +94,7 @@ def demo_config(device_type: str, limit: float, seed: int) -> TrainConfig:
         return TrainConfig(max_seconds=limit, seed=seed, batch_size=REFERENCE_BATCH)
     network = NetworkConfig(encoding=EncodingConfig(log2_hashmap_size=17))
     network = dataclasses.replace(network, optimizer=dataclasses.replace(network.optimizer, decay_start=60, decay_interval=30))
-    return TrainConfig(network=network, max_seconds=limit, seed=seed, batch_size=1 << 14)
+    return TrainConfig(network=network, max_seconds=limit, seed=seed, batch_size=1 << 14, surface_from=CPU_SURFACE_FROM)
 
 
 def scores(model: Model, scene: Scene, held_out: Scene) -> dict[str, Any]:
