@@ -51,16 +51,19 @@ def cameras(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
     return pose, focal, resolution / 2.0 + 0.3, resolution, torch.tensor([0, 1, 2], dtype=torch.int32), lens_params
 
 
+@pytest.mark.parametrize("pool", [False, True])
 @pytest.mark.parametrize(("aabb_scale", "cone", "background", "in_srgb"), [(1, 0.0, 0, False), (4, 1 / 256, 1, True), (16, 1 / 256, 2, False)])
-def test_training_rays(aabb_scale: int, cone: float, background: int, in_srgb: bool, backend: Backend, generator: torch.Generator) -> None:
+def test_training_rays(aabb_scale: int, cone: float, background: int, in_srgb: bool, pool: bool, backend: Backend, generator: torch.Generator) -> None:
     views = cameras(generator)
     sizes = views[3].long().prod(1)
+    sizes = sizes // 3 if pool else sizes
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+    places = torch.cat([3 * torch.arange(int(n), dtype=torch.int32) for n in sizes]) if pool else torch.zeros(0, dtype=torch.int32)
     pixels = torch.randint(0, 256, (int(offsets[-1]), 4), generator=generator, dtype=torch.uint8)
     pixels[::3, 3] = 255
     pixels[5:40] = torch.tensor([255, 0, 255, 0], dtype=torch.uint8)
     state = torch.tensor([77, 200, 0, 0])
-    arguments = (pixels, offsets, *views, state, 123456789012, cone, aabb_scale, background, in_srgb)
+    arguments = (pixels, offsets, places, *views, state, 123456789012, cone, aabb_scale, background, in_srgb)
     written = [marked(256, 3), marked(256, 3), marked(256), marked(256, 3), marked(256, 3)]
     _, _, starts, _, _ = compare(backend, "sample_rays", arguments, written, atol=2e-6, rtol=1e-5)
     assert (starts[:200] == -1).any()

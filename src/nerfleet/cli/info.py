@@ -14,8 +14,8 @@ import tyro
 
 from nerfleet.cli.flags import print_json
 from nerfleet.data.checks import share_of_rays_in_box
-from nerfleet.data.decode import ignored_pixels
 from nerfleet.data.images import ImageError, decode_rgba, looks_complete
+from nerfleet.data.photograph import ignored_pixels
 from nerfleet.data.plan import PlannedFrame, ScenePlan, available_splits, plan_scene, planned_cameras
 from nerfleet.errors import NerfleetError
 from nerfleet.snapshot.document import SUFFIXES
@@ -252,6 +252,6 @@ def _mask_counts(frames: list[PlannedFrame]) -> tuple[int, int]:
     """(masks, pixels that they take out)."""
     n_ignored = 0
     for frame in frames:
-        ignored = ignored_pixels(frame)
+        ignored = ignored_pixels(frame.side_files)
         n_ignored += 0 if ignored is None else int(ignored.sum())
     return sum(len(frame.side_files.masks) for frame in frames), n_ignored

@@ -13,6 +13,7 @@ from nerfleet.data.findings import Findings
 from nerfleet.data.frames import ListedFrame, list_frames, read_pose, read_transforms_file
 from nerfleet.data.images import Array, ImageError, ImageHeader, read_header
 from nerfleet.data.intrinsics import Intrinsics, read_intrinsics, size_disagrees
+from nerfleet.data.photograph import Decoding, PhotographFiles
 from nerfleet.data.scene_files import HOLD_OUT_EVERY, SceneFiles, find_scene_files, held_out_positions
 from nerfleet.data.settings import SceneSettings, read_settings
 from nerfleet.data.side_files import SideFiles, find_side_files
@@ -46,6 +47,9 @@ class ScenePlan:
     settings: SceneSettings
     n_listed: int
     findings: Findings
+
+    def decoding(self, downscale: int) -> Decoding:
+        return Decoding(downscale, self.settings.transparent, self.settings.depth_unit)
 
 
 def plan_scene(path: Path, split: str = "train", *, train_on_all: bool = False) -> ScenePlan:
@@ -84,6 +88,11 @@ def available_splits(path: Path | str) -> tuple[str, ...]:
     if splits == ("train",) and held_out_positions([frame.name for frame in frames["train"]]):
         return ("train", "test")
     return splits
+
+
+def photograph_files(frame: PlannedFrame) -> PhotographFiles:
+    """What has to be read of a frame."""
+    return PhotographFiles(frame.image, frame.header, frame.side_files)
 
 
 def planned_cameras(plan: ScenePlan, downscale: int = 1) -> Cameras:

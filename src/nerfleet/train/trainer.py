@@ -22,6 +22,7 @@ from nerfleet.nn.model import Model
 from nerfleet.render.evaluate import Evaluation, evaluate
 from nerfleet.train.checkpoint import MARKER, CheckpointStore, unreadable
 from nerfleet.train.graph import GraphedStep
+from nerfleet.train.photographs import Photographs
 from nerfleet.train.ranks import Parallel, SingleDevice
 from nerfleet.train.stats import StatsReader, StepStats
 from nerfleet.train.step import TrainStep, is_refresh
@@ -107,6 +108,7 @@ def train(
     out: Path | None = None,
     held_out: Scene | None = None,
     parallel: Parallel | None = None,
+    photographs: Photographs | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> TrainResult:
@@ -117,6 +119,7 @@ def train(
         device: "auto", "cpu" or "cuda".
         out: run folder for checkpoints; a complete checkpoint in it is continued. None: nothing is written.
         held_out: views to score the result on (and every ``config.eval_every_steps`` steps).
+        photographs: where the pixels come from if not from ``scene.pixels`` (nerfleet.pipeline); closed at the end.
         on_progress: called about four times a second. say: called with remarks, one line each.
 
     Raises:
@@ -126,19 +129,23 @@ def train(
     config.validate()
     if len(scene) == 0:
         raise NerfleetError(scene.name, "has no photographs to train on", "see `nerfleet info`")
-    return _Run(scene, config, choose_device(device), out, held_out, parallel or SingleDevice(), on_progress, say or (lambda _: None)).run()
+    with contextlib.ExitStack() as ending:
+        if photographs is not None:
+            ending.callback(photographs.close)
+        run = _Run(scene, config, choose_device(device), out, held_out, parallel or SingleDevice(), photographs, on_progress, say or (lambda _: None))
+        return run.run()
 
 
 class _Run:
     def __init__(
         self, scene: Scene, config: TrainConfig, device: torch.device, out: Path | None, held_out: Scene | None, parallel: Parallel,
-        on_progress: Callable[[Progress], None] | None, say: Callable[[str], None],
+        photographs: Photographs | None, on_progress: Callable[[Progress], None] | None, say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.config, self.device, self.held_out, self.parallel = config, device, held_out, parallel
         self.on_progress, self.say = on_progress, say
         self.store = CheckpointStore(out) if out is not None else None
         found = self._found(scene)
-        self.step = TrainStep(scene, config, device, parallel)
+        self.step = TrainStep(scene, config, device, parallel, photographs)
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
         self.done = self.first = 0  # steps issued, of these before this session
         self.trained_samples = 0
@@ -172,11 +179,13 @@ class _Run:
 
     def run(self) -> TrainResult:
         """Train to the end."""
+        self.step.photographs.wait()
         last_saved = last_shown = time.monotonic()
         with _stop_signals() as stop:
             self.clock.start()
             stopped_by = "steps" if self.done >= self.config.steps else self._reason_to_stop(self._wishes(stop, last_saved))
             while stopped_by is None:
+                self.step.photographs.before_step(self.last.rays // self.parallel.world_size if self.last else 0)
                 if self.parallel.wants_time(self.done):
                     self._timed_step()
                 else:

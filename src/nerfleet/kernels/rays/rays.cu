@@ -1,6 +1,6 @@
 // Training rays: which pixel each looks through, its ray, the colour it should have. One thread a ray.
-//   pixels [P, 4] u8, pixel_offsets [n_views + 1] i64, camera_to_world [n_views, 3, 4], focal, principal [n_views, 2] f32,
-//   resolution [n_views, 2] i32, lens [n_views] i32, lens_params [n_views, 7] f32
+//   pixels [P, 4] u8, pixel_offsets [n_views + 1] i64, places [P] i32 or null (index of each pixel within its photograph; null: all, in order),
+//   camera_to_world [n_views, 3, 4], focal, principal [n_views, 2] f32, resolution [n_views, 2] i32, lens [n_views] i32, lens_params [n_views, 7] f32
 //   state [4] i64 (step, rays of this step)
 //   origins, directions, targets, backgrounds [N, 3] f32, starts [N] f32: written
 #include "color.cuh"
@@ -32,9 +32,9 @@ __device__ __forceinline__ vec3 blend(uchar4 rgba, vec3 background, bool in_srgb
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-sample_rays(const uchar4* pixels, const long long* pixel_offsets, const Cameras cameras, const long long* state, long long n_pixels, int n_views,
-            unsigned key_low, unsigned key_high, const Stepping stepping, const Box box, int background_kind, int srgb_blend, float* origins, float* directions,
-            float* starts, float* targets, float* backgrounds) {
+sample_rays(const uchar4* pixels, const long long* pixel_offsets, const int* places, const Cameras cameras, const long long* state, long long n_pixels,
+            int n_views, unsigned key_low, unsigned key_high, const Stepping stepping, const Box box, int background_kind, int srgb_blend, float* origins,
+            float* directions, float* starts, float* targets, float* backgrounds) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const int n_rays = static_cast<int>(state[STATE_RAYS]);
     if (i >= n_rays) return;
@@ -43,7 +43,7 @@ sample_rays(const uchar4* pixels, const long long* pixel_offsets, const Cameras 
     const unsigned long long total = n_pixels, offset = (words.x * total) >> 32;
     const long long pixel = (static_cast<unsigned long long>(i) * total + offset) / static_cast<unsigned long long>(n_rays);
     const int view = view_of(pixel_offsets, n_views, pixel);
-    const int inside = static_cast<int>(pixel - pixel_offsets[view]), width = cameras.resolution[2 * view];
+    const int inside = places ? places[pixel] : static_cast<int>(pixel - pixel_offsets[view]), width = cameras.resolution[2 * view];
     const vec3 direction = direction_through(cameras, view, inside % width + 0.5f, inside / width + 0.5f);
     const vec3 origin = translation(cameras.camera_to_world + 12 * view);
 
