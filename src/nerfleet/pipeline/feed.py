@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,6 @@ from torch import Tensor
 
 from nerfleet.data.on_demand import OnDemandScene, ViewShare
 from nerfleet.data.plan import photograph_files
-from nerfleet.data.scene import MASKED_PIXEL
 from nerfleet.errors import NerfleetError
 from nerfleet.pipeline.loader import Arrived, Loader, ring_size
 from nerfleet.pipeline.messages import Failed, Job, Layout
@@ -52,8 +52,8 @@ class FeedOptions:
 class Feed:
     """Pixels on the device, filled by decoding processes. Implements :class:`nerfleet.train.photographs.Photographs`.
 
-    Pixels of a view that has not arrived are masked: they teach nothing, and the others are as likely as they will be in the end.
-    Each view has a range of its own, in proportion to its pixels, in the order of the scene.
+    Each view has a range of its own, in proportion to its pixels, in the order of the scene. Views that have arrived are drawn from,
+    all their pixels with equal chances; those that have not, or that cannot be decoded, are not.
 
     Subclasses say what is decoded next (``_next_job``).
     """
@@ -83,6 +83,8 @@ class Feed:
         self._uploads: HostUploads | CudaUploads = CudaUploads(device, ring.slot_bytes, layout.has_places) if device.type == "cuda" else HostUploads()
         self._loader = Loader(how.n_workers, scene.plan.decoding(scene.downscale), layout, ring, how.say, self._uploads.pin)
         self.ready: set[int] = set()
+        self._decoded: set[int] = set()  # all pieces have come; some may be on their way to the device
+        self._landing: Counter[int] = Counter()
         self.failed: dict[int, str] = {}
         self._waiting: list[Arrived] = []
         self._ring = ring
@@ -93,13 +95,13 @@ class Feed:
     def _allocate(self, device: torch.device, starts: Tensor) -> None:
         n = self._starts[-1]
         try:
-            self.pixels = torch.tensor(MASKED_PIXEL, dtype=torch.uint8).to(device).repeat(n, 1)
+            self.pixels = torch.zeros(n, 4, dtype=torch.uint8, device=device)
             self.places = torch.zeros(n if self.layout.has_places else 0, dtype=torch.int32, device=device)
             self.depth = torch.zeros(n, dtype=torch.float16, device=device) if self.layout.has_depth else None
         except (RuntimeError, MemoryError) as error:
             needed = n * self.layout.pixel_bytes / 1e9
             raise NerfleetError("image memory", f"{needed:.1f} GB cannot be had on {device}", "use a smaller --image-memory, or --downscale") from error
-        self.offsets = self._offsets(starts).to(device)
+        self.offsets, self.drawable = self._offsets(starts).to(device), torch.zeros_like(starts, device=device)
 
     def _offsets(self, starts: Tensor) -> Tensor:
         return starts
@@ -129,20 +131,39 @@ class Feed:
         for message in self._loader.poll(seconds):
             if isinstance(message, Arrived):
                 self._waiting.append(message)
+                self._landing[message.piece.view] += 1
             elif isinstance(message, Failed):
                 self._note_failure(message)
             else:
-                self.ready.add(message.view)
-                self._note_ready()
+                self._decoded.add(message.view)
         while self._waiting and self._uploads.ready():
             arrived = self._waiting.pop(0)
             self._uploads.put(arrived, self._copies(arrived))
             self._release()
         self._release()
+        landed = {view for view in self._decoded if not self._landing[view]}
+        if landed:
+            self._decoded -= landed
+            self._draw_from(landed)
 
     def _release(self) -> None:
         for arrived in self._uploads.finished():
             self._loader.release(arrived)
+            self._landing[arrived.piece.view] -= 1
+
+    def _draw_from(self, views: set[int]) -> None:
+        """Views that are there from now on; in the stream of the training, so between two of its steps."""
+        if views <= self.ready:
+            return
+        self.ready |= views
+        counts = torch.zeros(len(self._starts), dtype=torch.int64)
+        for view in self.ready:
+            counts[view + 1] = self._starts[view + 1] - self._starts[view]
+        drawable = counts.cumsum(0)
+        if self.drawable.device.type == "cuda":
+            drawable = drawable.pin_memory()
+        self.drawable.copy_(drawable, non_blocking=True)
+        self._note_ready()
 
     def _copies(self, arrived: Arrived) -> list[Copy]:
         piece, n = arrived.piece, arrived.piece.n

@@ -36,4 +36,4 @@ class ProgressivePhotographs(Feed):
                 self.close()
 
     def _nothing_on_its_way(self) -> bool:
-        return not self._waiting and self._loader.n_held == 0
+        return not self._waiting and not self._decoded and self._loader.n_held == 0

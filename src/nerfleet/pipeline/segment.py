@@ -44,6 +44,7 @@ class Segment:
 
     @property
     def buffer(self) -> memoryview:
+        assert self._memory.buf is not None
         return self._memory.buf
 
     def unlink(self) -> None:

@@ -34,7 +34,9 @@ class Worker:
         assert isinstance(opening, Open)
         self._layout, self._how, self._slot_bytes = opening.layout, opening.how, opening.slot_bytes
         self._memory = attach(opening.segment)
-        self._slots = [self._memory.buf[i * self._slot_bytes : (i + 1) * self._slot_bytes] for i in range(opening.n_slots)]
+        buffer = self._memory.buf
+        assert buffer is not None
+        self._slots = [buffer[i * self._slot_bytes : (i + 1) * self._slot_bytes] for i in range(opening.n_slots)]
         self._free.extend(range(opening.n_slots))
         self._scratch = np.empty(0, np.uint32)
         self._waited = 0.0

@@ -14,13 +14,15 @@ class Photographs(Protocol):
     """Pixels on the training's device. What they hold may change between two steps; where they lie does not (a CUDA graph reads them).
 
     Attributes:
-        pixels: [P, 4] uint8. A pixel that is not there yet is a ``MASKED_PIXEL``, which teaches nothing.
+        pixels: [P, 4] uint8.
         offsets: [n_views + 1] int64, first pixel of each view in ``pixels``.
+        drawable: [n_views + 1] int64, number of pixels of all views before each that are there: only these are drawn.
         places: [P] int32, index of each pixel within its photograph; [0]: the photographs are there as a whole, in order.
     """
 
     pixels: Tensor
     offsets: Tensor
+    drawable: Tensor
     places: Tensor
 
     def wait(self) -> None:
@@ -45,6 +47,7 @@ class ResidentPhotographs:
 
     def __init__(self, scene: Scene, device: torch.device) -> None:
         self.pixels, self.offsets = scene.pixels.to(device), scene.pixel_offsets.to(device)
+        self.drawable = self.offsets.clamp(0, len(self.pixels))
         self.places = torch.zeros(0, dtype=torch.int32, device=device)
 
     def wait(self) -> None:

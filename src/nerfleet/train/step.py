@@ -54,9 +54,8 @@ def is_refresh(step: int, reference_step_ratio: float) -> bool:
 class TrainStep:
     """Parameters, occupancy and buffers of a run, and the step that moves them on."""
 
-    def __init__(
-        self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel, photographs: Photographs | None = None
-    ) -> None:
+    def __init__(self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel, photographs: Photographs | None = None) -> None:
+        config = config.with_schedule()
         self.config, self.device, self.parallel = config, device, parallel
         self.aabb_scale, self.render_aabb = scene.aabb_scale, scene.render_aabb
         self.cone_angle = config.scene_cone_angle(scene.aabb_scale)
@@ -104,8 +103,9 @@ class TrainStep:
         ops.begin(control.state, control.hyper, *schedule, optimizer.ema_decay)
         self.parallel.divide(control.state, self.rank_state)
         ops.sample_rays(
-            photographs.pixels, photographs.offsets, photographs.places, cameras.camera_to_world, cameras.focal, cameras.principal, cameras.resolution,
-            cameras.lens, cameras.lens_params, self.rank_state, self.parallel.seed(config.seed), self.cone_angle, self.aabb_scale, BACKGROUNDS[config.background], config.nerf_compatibility,
+            photographs.pixels, photographs.offsets, photographs.drawable, photographs.places, cameras.camera_to_world, cameras.focal, cameras.principal,
+            cameras.resolution, cameras.lens, cameras.lens_params, self.rank_state, self.parallel.seed(config.seed), self.cone_angle,
+            self.aabb_scale, BACKGROUNDS[config.background], config.nerf_compatibility,
             rays.origins, rays.directions, rays.starts, rays.targets, rays.backgrounds,
         )  # fmt: skip
         ops.trace(
@@ -176,6 +176,15 @@ class TrainStep:
     def sharded_tensors(self) -> dict[str, int]:
         """Tensors of ``state_tensors`` that are spread over ranks -> their length on one device."""
         return {f"table.{part}": self.spec.grid.n_params for part in self._saved}
+
+    def compile(self) -> None:
+        """Run the first step and undo it, so that everything is compiled and loaded before a run's clock starts. All ranks together."""
+        before = {name: tensor.to("cpu", copy=True) for name, tensor in self.state_tensors().items()}
+        self(0)
+        for name, tensor in self.state_tensors().items():
+            tensor.copy_(before[name])
+        self.control.stats.zero_()
+        self.restore()
 
     def restore(self) -> None:
         """After ``state_tensors`` were written: bring the derived tensors in line. All ranks together."""

@@ -73,7 +73,7 @@ class TrainResult:
     Attributes:
         model: averaged weights. trained_samples: samples with a gradient, all steps. train_seconds: without loading,
             compiling and evaluating. evaluation: held-out scores, None without held-out views.
-        stopped_by: "steps", "max_seconds" or "signal".
+        stopped_by: "steps", "max_seconds" or "signal". images: how the photographs were read, if they were read while training ran.
     """
 
     model: Model
@@ -87,6 +87,7 @@ class TrainResult:
     evaluation: Evaluation | None
     stopped_by: str
     last_step: StepStats | None
+    images: dict[str, Any] = field(default_factory=dict)
 
 
 def choose_device(name: str) -> torch.device:
@@ -129,6 +130,8 @@ def train(
     config.validate()
     if len(scene) == 0:
         raise NerfleetError(scene.name, "has no photographs to train on", "see `nerfleet info`")
+    if photographs is None and len(scene.pixels) == 0:
+        raise NerfleetError(scene.name, "its photographs are not decoded", "read it with load_scene, or hand over `photographs`")
     with contextlib.ExitStack() as ending:
         if photographs is not None:
             ending.callback(photographs.close)
@@ -146,6 +149,7 @@ class _Run:
         self.store = CheckpointStore(out) if out is not None else None
         found = self._found(scene)
         self.step = TrainStep(scene, config, device, parallel, photographs)
+        self.step.compile()
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
         self.done = self.first = 0  # steps issued, of these before this session
         self.trained_samples = 0
@@ -179,7 +183,7 @@ class _Run:
 
     def run(self) -> TrainResult:
         """Train to the end."""
-        self.step.photographs.wait()
+        self._wait_for_photographs()
         last_saved = last_shown = time.monotonic()
         with _stop_signals() as stop:
             self.clock.start()
@@ -216,8 +220,17 @@ class _Run:
         self.parallel.finished()
         return TrainResult(
             model, self.done, self.trained_samples, self.clock.seconds, self.parallel.world_size, self.parallel.strategy,
-            self.skipped, self.history, evaluation, stopped_by, self.last,
+            self.skipped, self.history, evaluation, stopped_by, self.last, self.step.photographs.report(),
         )  # fmt: skip
+
+    def _wait_for_photographs(self) -> None:
+        """Until all ranks have enough to begin with; an error of one is raised on all."""
+        try:
+            self.step.photographs.wait()
+        except NerfleetError as error:
+            self.parallel.exchange(error)
+            raise
+        self.parallel.exchange(None)
 
     def _wishes(self, stop: threading.Event, last_saved: float) -> int:
         """What this rank wants to happen after this step, as bits: all ranks must do it at the same step."""
