@@ -25,8 +25,8 @@ def cube_scene(folder: Path, n: int = 12, **how: Any) -> Path:
     return write_cube_scene(folder, n, **how)
 
 
-def on_demand(path: Path, part: Part | None = None, downscale: int = 1) -> OnDemandScene:
-    return open_scene(plan_scene(path, train_on_all=True), downscale, part)
+def on_demand(path: Path, part: Part | None = None, train_on_all: bool = True) -> OnDemandScene:
+    return open_scene(plan_scene(path, train_on_all=train_on_all), 1, part)
 
 
 def options(n_workers: int = 1, **more: Any) -> FeedOptions:

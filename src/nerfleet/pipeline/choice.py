@@ -107,4 +107,4 @@ def parse_bytes(text: str, flag: str) -> int:
 
 
 def in_words(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
+    return next((f"{n_bytes / size:.{digits}f} {unit}" for size, digits, unit in ((1e9, 1, "GB"), (1e6, 0, "MB")) if n_bytes >= size), f"{n_bytes / 1e3:.0f} KB")
