@@ -20,8 +20,8 @@ GPU, LAPTOP = Memory(24 * GB, 64 * GB, False), Memory(16 * GB, 16 * GB, True)
 
 @pytest.mark.parametrize(
     "n_views, memory, budget, expected",
-    [(20, GPU, 0, "all"), (200, GPU, 0, "progressive"), (2000, GPU, 0, "pool"), (200, GPU, GB, "pool"), (200, LAPTOP, 0, "progressive"), (400, LAPTOP, 0, "pool"),
-     (20, Memory(24 * GB, GB // 2, False), 0, "progressive"), (2000, Memory(None, None, True), 0, "progressive")],
+    [(20, GPU, 0, "all"), (200, GPU, 0, "progressive"), (2000, GPU, 0, "pool"), (200, GPU, GB, "pool"), (200, LAPTOP, 0, "progressive"),
+     (400, LAPTOP, 0, "pool"), (20, Memory(24 * GB, GB // 2, False), 0, "progressive"), (2000, Memory(None, None, True), 0, "progressive")],
 )  # fmt: skip
 def test_path(n_views: int, memory: Memory, budget: int, expected: str) -> None:
     chosen = path(n_views, memory, budget=budget)

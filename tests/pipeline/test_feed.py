@@ -173,7 +173,6 @@ def test_strict_ends_at_a_damaged_photograph(tmp_path: Path) -> None:
     feed = ProgressivePhotographs(scene, CPU, options(strict=True))
     try:
         with pytest.raises(NerfleetError, match=r"images/0003.png: .*leave out --strict"):
-            feed.wait()
             until(feed, lambda: False)
     finally:
         feed.close()

@@ -107,4 +107,7 @@ def parse_bytes(text: str, flag: str) -> int:
 
 
 def in_words(n_bytes: int) -> str:
-    return next((f"{n_bytes / size:.{digits}f} {unit}" for size, digits, unit in ((1e9, 1, "GB"), (1e6, 0, "MB")) if n_bytes >= size), f"{n_bytes / 1e3:.0f} KB")
+    for size, text in ((1e9, f"{n_bytes / 1e9:.1f} GB"), (1e6, f"{n_bytes / 1e6:.0f} MB")):
+        if n_bytes >= size:
+            return text
+    return f"{n_bytes / 1e3:.0f} KB"

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import nerfleet
 from nerfleet.data.photograph import Decoding
 from nerfleet.errors import NerfleetError
 from nerfleet.pipeline.messages import Done, Failed, Free, Job, Layout, Open, Opened, Piece
@@ -256,7 +255,7 @@ class Loader:
         self._poll.unregister(descriptor)
         del self._by_descriptor[descriptor]
         worker.end()
-        why = _ending(worker.process)
+        why = ending(worker.process)
         failed = None
         if worker.jobs:
             first = worker.jobs[0].view
@@ -284,7 +283,7 @@ def start_process(module: str, connection: Connection) -> subprocess.Popen:
 
     Its own session: an interrupt from the keyboard is for the training process. One thread: processes are the parallelism.
     """
-    root = str(Path(nerfleet.__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     paths = os.pathsep.join(path for path in (root, os.environ.get("PYTHONPATH", "")) if path)
     descriptor = connection.fileno()
@@ -300,7 +299,7 @@ def start_process(module: str, connection: Connection) -> subprocess.Popen:
         connection.close()
 
 
-def _ending(process: subprocess.Popen) -> str:
+def ending(process: subprocess.Popen) -> str:
     """How a process ended, in words."""
     try:
         code = process.wait(END_SECONDS)

@@ -6,7 +6,9 @@ A worker owns a ring of slots. It fills a slot, says so with a :class:`Piece`, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -125,3 +127,50 @@ def sample_places(job: Job) -> Array:
     n = job.last - job.first
     places = (np.arange(job.n_samples) + within) * (n / job.n_samples)
     return (np.minimum(places, n - 1) + job.first).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class OpenWriter:
+    """To a writing process, first: its ring."""
+
+    segment: str
+    slot_bytes: int
+    n_slots: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """To a writing process: call ``function(*arguments, **arrays)``.
+
+    Attributes:
+        arrays: name, shape and numpy type of each; their bytes follow in the ring, in this order.
+    """
+
+    number: int
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    arrays: tuple[tuple[str, tuple[int, ...], str], ...]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """To a writing process: the next ``n_bytes`` lie in a slot."""
+
+    slot: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """From a writing process: a task's result."""
+
+    number: int
+    result: Any
+
+
+@dataclass(frozen=True)
+class Raised:
+    """From a writing process: what a task raised."""
+
+    number: int
+    error: Exception
