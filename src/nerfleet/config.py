@@ -154,7 +154,7 @@ class TrainConfig:
     background: Literal["random", "black", "white"] = "random"
     nerf_compatibility: bool = False  # blend in sRGB, cone angle 0, black background, as the original NeRF
     cone_angle: float = -1.0  # -1: 0 for aabb_scale 1, else 1/256
-    near_distance: float = 0.2  # internal units; density nearer to a camera is pushed away (instant-ngp: 0.1; docs/log.md)
+    near_distance: float = 0.3  # internal units; density nearer to a camera is pushed away (instant-ngp: 0.1; docs/log.md)
     loss_scale: float = 128.0
     max_skipped_steps: int = 100  # non-finite steps in a row after which training ends
     checkpoint_every_seconds: float = 30.0

@@ -16,6 +16,7 @@ from nerfleet.kernels.field.op import field, field_density
 from nerfleet.kernels.field.spec import FieldSpec
 from nerfleet.kernels.hash_grid.spec import GridSpec
 from nerfleet.kernels.mlp.reference import mlp, n_weights, split_weights
+from nerfleet.kernels.sphere_harmonics.cpu import sphere_harmonics as compiled_harmonics
 from nerfleet.kernels.sphere_harmonics.reference import sphere_harmonics
 
 fields = pytest.mark.parametrize("spec", FIELDS.values(), ids=FIELDS.keys())
@@ -53,6 +54,14 @@ def test_harmonics_order_and_signs() -> None:
     assert bool((ratios > 0).all())
     assert float(ratios[0]) == pytest.approx(math.sqrt(1 / (4 * math.pi)))
     assert float(ratios[1]) == pytest.approx(math.sqrt(3 / (4 * math.pi)))
+
+
+def test_compiled_harmonics_equal_the_reference() -> None:
+    directions = random_directions(100, CPU)
+    wide = torch.full((100, 20), 7.0)
+    compiled_harmonics(directions.numpy(), wide[:, 2:18].numpy())
+    assert torch.allclose(wide[:, 2:18], sphere_harmonics(directions.double()).float(), rtol=1e-5, atol=1e-6)
+    assert bool((wide[:, [0, 1, 18, 19]] == 7).all())
 
 
 def test_mlp_equals_scalar_loop() -> None:

@@ -85,7 +85,7 @@ class Arguments:
     downscale: int = 1
     background: Literal["random", "black", "white"] = "random"
     nerf_compatibility: bool = False
-    near_distance: float = 0.2
+    near_distance: float = 0.3
     device: Device = "auto"
     seed: int = 1337
     images: Literal["auto", "all", "progressive", "pool"] = "auto"

@@ -52,12 +52,14 @@ def _check(positions: Tensor, table: Tensor, n_features: int) -> None:
 @torch.library.impl(library, "hash_grid", "CPU")
 def _hash_grid_cpu(positions: Tensor, table: Tensor, n_features: int, scales: list[float], levels: list[int], interpolation: int) -> Tensor:
     from nerfleet.kernels.hash_grid import cpu
+    from nerfleet.kernels.threads import over_blocks
 
     _check(positions, table, n_features)
     out = torch.empty(len(positions), len(scales) * n_features, dtype=torch.float32)
     forward, _ = cpu.kernels(n_features)
-    values = table.detach().float().contiguous().numpy()
-    forward(positions.detach().contiguous().numpy(), values, *numpy_levels(scales, levels), interpolation, out.numpy())
+    points, values, written = positions.detach().contiguous().numpy(), table.detach().float().contiguous().numpy(), out.numpy()
+    grid = (*numpy_levels(scales, levels), interpolation)
+    over_blocks(len(points), cpu.ROWS, lambda rows: forward(points[rows], values, *grid, written[rows]))
     return out.to(table.dtype)
 
 
