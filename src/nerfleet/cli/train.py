@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from nerfleet.data.scene import Scene
+    from nerfleet.train.checkpoint import Write
     from nerfleet.train.photographs import Photographs
     from nerfleet.train.ranks import Parallel
     from nerfleet.train.trainer import Progress, TrainResult
@@ -187,14 +188,27 @@ def train_run(
     from nerfleet.train.trainer import train
 
     first = parallel is None or parallel.rank == 0
-    with own_folder(out) if parallel is None else contextlib.nullcontext(), _progress_display() if first else contextlib.nullcontext() as on_progress:
-        tell = say if first else None
-        options: dict[str, Any] = {"parallel": parallel, "photographs": photographs, "on_progress": on_progress, "say": tell}
+    with contextlib.ExitStack() as held:
+        if parallel is None:
+            held.enter_context(own_folder(out))
+        write = held.enter_context(_writing_process()) if first and device.type == "cuda" else None
+        on_progress = held.enter_context(_progress_display()) if first else None
+        options: dict[str, Any] = {"parallel": parallel, "photographs": photographs, "write": write, "on_progress": on_progress, "say": say if first else None}
         result = train(scene, config, device=device.type, out=out, held_out=held_out, **options)
     if first:
         _write_json(out / "config.json", to_dict(config))
         _write_model(out, scene, config, result)
     return result
+
+
+@contextlib.contextmanager
+def _writing_process() -> Iterator[Write]:
+    """For a GPU, which must not wait for disks. On the CPU a thread writes as well: there a process would only take memory."""
+    from nerfleet.pipeline.uploads import pin
+    from nerfleet.pipeline.writer import Writer
+
+    with contextlib.closing(Writer(say, pin)) as writer:
+        yield writer.submit
 
 
 @contextlib.contextmanager

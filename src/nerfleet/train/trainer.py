@@ -20,7 +20,7 @@ from nerfleet.data.scene import Scene
 from nerfleet.errors import NerfleetError
 from nerfleet.nn.model import Model
 from nerfleet.render.evaluate import Evaluation, evaluate
-from nerfleet.train.checkpoint import MARKER, CheckpointStore, unreadable
+from nerfleet.train.checkpoint import MARKER, CheckpointStore, Write, unreadable
 from nerfleet.train.graph import GraphedStep
 from nerfleet.train.photographs import Photographs
 from nerfleet.train.ranks import Parallel, SingleDevice
@@ -110,6 +110,7 @@ def train(
     held_out: Scene | None = None,
     parallel: Parallel | None = None,
     photographs: Photographs | None = None,
+    write: Write | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> TrainResult:
@@ -120,6 +121,7 @@ def train(
         device: "auto", "cpu" or "cuda".
         out: run folder for checkpoints; a complete checkpoint in it is continued. None: nothing is written.
         held_out: views to score the result on (and every ``config.eval_every_steps`` steps).
+        write: has checkpoints written by another process (:meth:`nerfleet.pipeline.writer.Writer.submit`).
         photographs: where the pixels come from if not from ``scene.pixels`` (nerfleet.pipeline); closed at the end.
         on_progress: called about four times a second. say: called with remarks, one line each.
 
@@ -135,18 +137,19 @@ def train(
     with contextlib.ExitStack() as ending:
         if photographs is not None:
             ending.callback(photographs.close)
-        run = _Run(scene, config, choose_device(device), out, held_out, parallel or SingleDevice(), photographs, on_progress, say or (lambda _: None))
+        ranks, told = parallel or SingleDevice(), say or (lambda _: None)
+        run = _Run(scene, config, choose_device(device), out, held_out, ranks, photographs, write, on_progress, told)
         return run.run()
 
 
 class _Run:
     def __init__(
         self, scene: Scene, config: TrainConfig, device: torch.device, out: Path | None, held_out: Scene | None, parallel: Parallel,
-        photographs: Photographs | None, on_progress: Callable[[Progress], None] | None, say: Callable[[str], None],
+        photographs: Photographs | None, write: Write | None, on_progress: Callable[[Progress], None] | None, say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.config, self.device, self.held_out, self.parallel = config, device, held_out, parallel
         self.on_progress, self.say = on_progress, say
-        self.store = CheckpointStore(out) if out is not None else None
+        self.store = CheckpointStore(out, write, say) if out is not None else None
         found = self._found(scene)
         self.step = TrainStep(scene, config, device, parallel, photographs)
         self.step.compile()
@@ -212,9 +215,7 @@ class _Run:
             self._account(self.reader.finish(self.done - 1))
             self.clock.stop()
             self._show()
-            self._save()
-            if self.store:
-                self.store.wait()
+            self._save_for_good()
         evaluation = self._evaluate() if self.held_out is not None and stopped_by != "signal" else None
         model = self.step.model()
         self.parallel.finished()
@@ -310,6 +311,14 @@ class _Run:
         values |= {"skipped": self.skipped, "history": history, "config": to_dict(self.config), "world_size": self.parallel.world_size}
         values["aabb_scale"] = self.step.aabb_scale
         self.store.save(tensors, values)
+
+    def _save_for_good(self) -> None:
+        """The last checkpoint; once more if the process that was writing it is lost."""
+        for _ in range(2):
+            self._save()
+            if self.store is None or self.store.wait():
+                return
+        raise NerfleetError(str(self.store.folder) if self.store else "checkpoints", "the last one was lost twice", "run the same command again")
 
     def _resume(self, folder: Path, values: dict[str, Any]) -> None:
         store = self.store
