@@ -80,7 +80,9 @@ def decode_photograph(files: PhotographFiles, how: Decoding, out: Array) -> Alph
         full[ignored] = MASKED_PIXEL
     if how.downscale > 1:
         out[...] = reduce_rgba(full, how.downscale)
-    if int(out[..., 3].min()) == 255:
+    side = files.side_files
+    opaque = header.format == "JPEG" and not side.alpha and not side.masks and how.transparent is None  # spares a pass over all pixels
+    if opaque or int(out[..., 3].min()) == 255:
         return Alpha(False, 0)
     masked = is_masked(out)
     return Alpha(bool(((out[..., 3] < 255) & ~masked).any()), int(masked.sum()))
