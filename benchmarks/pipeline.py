@@ -62,7 +62,7 @@ def make_scene(folder: Path, n_views: int) -> Path:
         name = f"{i:05d}.jpg"
         os.link(path.parent / f"distinct{i % N_DISTINCT}.jpg", path.parent / name)
         frames.append({"file_path": name, "transform_matrix": circle_pose(2 * np.pi * i / n_views)})
-    path.write_text(json.dumps({"fl_x": 3000.0, "aabb_scale": 4, "frames": frames}))
+    path.write_text(json.dumps({"fl_x": 3000.0, "aabb_scale": 1, "frames": frames}))
     return path
 
 

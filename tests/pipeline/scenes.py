@@ -35,6 +35,7 @@ def options(n_workers: int = 1, **more: Any) -> FeedOptions:
 
 def until(feed: Feed, reached: Callable[[], bool], rays: int = 0) -> None:
     """Steps without training, until something has happened."""
+    feed.wait()
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached():
         assert time.monotonic() < deadline, feed.report()

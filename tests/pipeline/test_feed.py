@@ -16,6 +16,7 @@ from nerfleet.data import load_scene
 from nerfleet.data.on_demand import OnDemandScene, ViewShare
 from nerfleet.data.part import Part
 from nerfleet.errors import NerfleetError
+from nerfleet.pipeline.feed import random_order
 from nerfleet.pipeline.pixel_pool import MIN_PIXELS_EACH, PixelPool, pool_counts
 from nerfleet.pipeline.progressive import ProgressivePhotographs
 
@@ -26,7 +27,6 @@ def test_progressive_ends_with_the_pixels_of_the_scene(part: Part | None, tmp_pa
     expected = load_scene(path, train_on_all=True, part=part)
     feed = ProgressivePhotographs(on_demand(path, part), CPU, options())
     try:
-        feed.wait()
         until(feed, lambda: feed._closed)
     finally:
         feed.close()
@@ -43,16 +43,29 @@ def test_progressive_ends_with_the_pixels_of_the_scene(part: Part | None, tmp_pa
     assert feed.report()["views_ready"] == len(feed.scene.shares)
 
 
-def test_training_can_begin_with_a_tenth_of_the_photographs(tmp_path: Path) -> None:
-    feed = ProgressivePhotographs(on_demand(cube_scene(tmp_path, 40)), CPU, options())
+def test_training_begins_while_a_photograph_is_still_being_read(tmp_path: Path) -> None:
+    """The last of them is a pipe that nobody has written to yet."""
+    path = cube_scene(tmp_path, 20, extension="jpg")
+    expected, scene = load_scene(path, train_on_all=True), on_demand(path)
+    last = random_order(scene, 0)[-1].view
+    file = scene.plan.frames[last].image
+    photograph = file.read_bytes()
+    file.unlink()
+    os.mkfifo(file)
+    feed = ProgressivePhotographs(scene, CPU, options())
     try:
         feed.wait()
-        assert 4 <= len(feed.ready) < 40
+        assert 2 <= len(feed.ready) <= 19
         ready = feed.drawable.diff().nonzero().flatten().tolist()
         assert set(ready) == feed.ready
-        assert all(bool((feed.pixels[feed.offsets[view] : feed.offsets[view + 1]] != 0).any()) for view in ready)
+        assert last not in ready
+        assert all(torch.equal(feed.pixels[768 * view : 768 * (view + 1)].view(24, 32, 4), expected.image(view)) for view in ready)
+        file.write_bytes(photograph)
+        until(feed, lambda: feed._closed)
     finally:
         feed.close()
+    assert torch.equal(feed.pixels, expected.pixels)
+    assert torch.equal(feed.drawable, expected.pixel_offsets)
 
 
 def test_depth_arrives_too(tmp_path: Path) -> None:
@@ -66,7 +79,6 @@ def test_depth_arrives_too(tmp_path: Path) -> None:
     expected = load_scene(path, train_on_all=True)
     feed = ProgressivePhotographs(on_demand(path), CPU, options(with_depth=True))
     try:
-        feed.wait()
         until(feed, lambda: feed._closed)
     finally:
         feed.close()
@@ -93,7 +105,6 @@ def test_pool_holds_true_pixels_of_every_photograph(part: Part | None, tmp_path:
     every = load_scene(path, train_on_all=True)
     feed, scene = pool(path, 1200, part)
     try:
-        feed.wait()
         for rounds in (1, 3):
             until(feed, lambda rounds=rounds: feed.report()["decoded_photographs"] >= rounds * len(scene.shares), rays=400)
             chosen = numbers(feed, scene)
@@ -112,7 +123,6 @@ def test_pool_shows_every_pixel_in_time(tmp_path: Path) -> None:
     total = int(scene.pixel_offsets[-1])
     counts, last = torch.zeros(total), torch.full((len(feed.pixels),), -1)
     try:
-        feed.wait()
 
         def seen() -> bool:
             nonlocal last
@@ -132,7 +142,6 @@ def test_pool_shows_every_pixel_in_time(tmp_path: Path) -> None:
 def test_pool_is_replaced_as_fast_as_it_is_drawn_from(tmp_path: Path) -> None:
     feed, scene = pool(cube_scene(tmp_path, 8), 800)
     try:
-        feed.wait()
         until(feed, lambda: feed.report()["decoded_photographs"] == 8)
         for _ in range(50):
             feed.before_step(0)
@@ -150,7 +159,6 @@ def test_damaged_photographs_are_told_and_not_drawn(tmp_path: Path) -> None:
     (tmp_path / "images/0003.jpg").write_bytes(whole[: len(whole) // 2])
     feed = PixelPool(scene, CPU, 1200, options(say=said.append))
     try:
-        feed.wait()
         until(feed, lambda: len(feed.ready) == 11 and len(feed.failed) == 1)
         assert int(feed.drawable.diff()[2]) == 0
         (tmp_path / "images/0007.jpg").unlink()
@@ -195,7 +203,6 @@ def test_a_killed_worker_costs_nothing_but_time(tmp_path: Path) -> None:
     feed = ProgressivePhotographs(on_demand(path), CPU, options(2, say=said.append))
     try:
         os.kill(feed._loader.workers[1], signal.SIGKILL)
-        feed.wait()
         until(feed, lambda: feed._closed)
     finally:
         feed.close()

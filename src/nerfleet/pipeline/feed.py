@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from nerfleet.pipeline.uploads import Copy, CudaUploads, HostUploads
 FIRST_SHARE = 0.1
 """Of the photographs, with which training begins."""
 POLL_SECONDS = 0.05
+THREAD_SECONDS = 0.01
 FAILURES_TOLD = 5
 
 
@@ -55,7 +58,8 @@ class Feed:
     Each view has a range of its own, in proportion to its pixels, in the order of the scene. Views that have arrived are drawn from,
     all their pixels with equal chances; those that have not, or that cannot be decoded, are not.
 
-    Subclasses say what is decoded next (``_next_job``).
+    Until :meth:`wait`, while the model is made and kernels are compiled, a thread takes in what arrives; nothing is drawn yet.
+    Subclasses say what is decoded next (``_next_job``), and call ``_begin`` when they can.
     """
 
     path = ""
@@ -91,6 +95,9 @@ class Feed:
         self._began = time.perf_counter()
         self._first_share_seconds = self._all_seconds = self._waited = 0.0
         self._closed = False
+        self._thread: threading.Thread | None = None
+        self._thread_stops = threading.Event()
+        self._thread_error: Exception | None = None
 
     def _allocate(self, device: torch.device, starts: Tensor) -> None:
         n = self._starts[-1]
@@ -110,8 +117,31 @@ class Feed:
         """The next photograph to decode; None: none for now."""
         raise NotImplementedError
 
+    def _begin(self) -> None:
+        self._thread = threading.Thread(target=self._take_in, daemon=True, name="photographs")
+        self._thread.start()
+
+    def _take_in(self) -> None:
+        """The thread's work. It must not change what is drawn: a step may be looking."""
+        device = self.pixels.device
+        try:
+            with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+                while not self._thread_stops.is_set():
+                    self._move_on(THREAD_SECONDS)
+        except Exception as error:  # raised where somebody waits for it
+            self._thread_error = error
+
+    def _end_thread(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._thread_stops.set()
+            thread.join()
+
     def wait(self) -> None:
         begin = time.perf_counter()
+        self._end_thread()
+        if self._thread_error is not None:
+            raise self._thread_error
         wanted = max(1, round(FIRST_SHARE * len(self._share_of)))
         while len(self.ready) < wanted and len(self.ready) + len(self.failed) < len(self._share_of):
             self._pump(POLL_SECONDS)
@@ -126,7 +156,14 @@ class Feed:
         self._pump(0.0)
 
     def _pump(self, seconds: float) -> None:
-        """Moves everything on by what is possible now."""
+        """Moves everything on by what is possible now; between two steps, which may draw from what is there from then on."""
+        self._move_on(seconds)
+        landed = {view for view in self._decoded if not self._landing[view]}
+        if landed:
+            self._decoded -= landed
+            self._draw_from(landed)
+
+    def _move_on(self, seconds: float) -> None:
         self._loader.give(self._next_job)
         for message in self._loader.poll(seconds):
             if isinstance(message, Arrived):
@@ -141,10 +178,6 @@ class Feed:
             self._uploads.put(arrived, self._copies(arrived))
             self._release()
         self._release()
-        landed = {view for view in self._decoded if not self._landing[view]}
-        if landed:
-            self._decoded -= landed
-            self._draw_from(landed)
 
     def _release(self) -> None:
         for arrived in self._uploads.finished():
@@ -222,6 +255,7 @@ class Feed:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
+            self._end_thread()
             if self.pixels.device.type == "cuda":
                 torch.cuda.synchronize(self.pixels.device)
             self._waiting.clear()

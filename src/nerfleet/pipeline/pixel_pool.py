@@ -35,6 +35,7 @@ class PixelPool(Feed):
         self._allowance = float(sum(counts))  # pixels that may be replaced: first all of them
         self._largest = max(counts)
         self._drawn = self._delivered = 0
+        self._begin()
 
     def before_step(self, rays: int) -> None:
         self._drawn += rays

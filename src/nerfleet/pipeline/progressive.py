@@ -18,6 +18,7 @@ class ProgressivePhotographs(Feed):
     def __init__(self, scene: OnDemandScene, device: torch.device, how: FeedOptions) -> None:
         super().__init__(scene, device, [len(share) for share in scene.shares], Layout(has_depth=how.with_depth), how)
         self._order = iter(random_order(scene, how.seed))
+        self._begin()
 
     def _offsets(self, starts: Tensor) -> Tensor:
         """In a part, the view that begins before the part's first pixel has a negative offset (data/part.py)."""
