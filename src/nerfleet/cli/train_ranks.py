@@ -159,11 +159,12 @@ def _memory(config: TrainConfig, images: TrainImages, ranks: Ranks) -> tuple[int
 
     from nerfleet.nn.field import field_spec
     from nerfleet.parallel.memory import training_bytes
+    from nerfleet.train.step import SAMPLE_MARGIN
 
     if ranks.device.type != "cuda":
         return 0, 0
     grid = field_spec(config.network, images.scene.aabb_scale).grid
-    n_samples = config.batch_size // ranks.world_size
+    n_samples = int(config.batch_size * SAMPLE_MARGIN) // ranks.world_size
     needed = training_bytes(grid.n_params, grid.n_output, n_samples, config.max_rays, images.device_bytes // 4, ranks.world_size)
     return needed, torch.cuda.mem_get_info(ranks.device)[1]
 
