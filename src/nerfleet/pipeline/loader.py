@@ -138,10 +138,15 @@ class Loader:
         self._by_descriptor: dict[int, _Worker] = {}
         self._n_workers = n_workers
         check_room(ring.n_bytes * n_workers, f"{n_workers} image workers")
+        launched: deque[tuple[subprocess.Popen, Connection]] = deque()
         try:
-            for _ in range(n_workers):
-                self._start()
+            launched.extend(_launch() for _ in range(n_workers))  # all first: they come up while memory is reserved and pinned
+            while launched:
+                self._equip(*launched.popleft())
         except BaseException:
+            for process, connection in launched:
+                connection.close()
+                process.wait()
             self.close()
             raise
 
@@ -211,14 +216,14 @@ class Loader:
                 worker.process.kill()
                 worker.process.wait()
 
-    def _start(self) -> None:
-        segment = Segment(self.ring.n_bytes)
+    def _equip(self, process: subprocess.Popen, ours: Connection) -> None:
+        """Gives a process its ring."""
         try:
-            ours, theirs = multiprocessing.Pipe()
-            process = start_process("nerfleet.pipeline.worker", theirs)
-        except OSError as error:
-            segment.close()
-            raise NerfleetError("image workers", f"cannot be started ({error.strerror})", "use fewer --image-workers") from None
+            segment = Segment(self.ring.n_bytes)
+        except NerfleetError:
+            ours.close()
+            process.wait()
+            raise
         unpin = self._pin(segment.buffer) if self._pin else _nothing
         worker = _Worker(process, ours, segment, unpin)
         with contextlib.suppress(OSError):
@@ -269,13 +274,23 @@ class Loader:
             lost = f"{self.counts.replaced_workers} were lost, the last one {why}"
             raise NerfleetError("image workers", lost, "memory may be short: use fewer --image-workers, or --downscale")
         try:
-            self._start()
+            self._equip(*_launch())
             self._say(f"an image worker was lost ({why}) and is replaced")
         except NerfleetError as error:
             if not self._by_descriptor:
                 raise
             self._say(f"an image worker was lost ({why}) and cannot be replaced: {error}")
         return failed
+
+
+def _launch() -> tuple[subprocess.Popen, Connection]:
+    """A decoding process and our end of the pipe to it."""
+    ours, theirs = multiprocessing.Pipe()
+    try:
+        return start_process("nerfleet.pipeline.worker", theirs), ours
+    except OSError as error:
+        ours.close()
+        raise NerfleetError("image workers", f"cannot be started ({error.strerror})", "use fewer --image-workers") from None
 
 
 def start_process(module: str, connection: Connection) -> subprocess.Popen:
