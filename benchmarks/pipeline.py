@@ -179,7 +179,7 @@ def start(options: argparse.Namespace) -> dict[str, Any]:
     scene = opened(path)
     planned = time.perf_counter() - began
     feed = ProgressivePhotographs(scene, device, FeedOptions(workers()))
-    step = TrainStep(scene, config(device), device, SingleDevice(), feed)
+    step = TrainStep(scene, config(device), device, SingleDevice(), photographs=feed)
     step.compile()
     wait(device)
     built = time.perf_counter() - began
@@ -219,7 +219,7 @@ def stream(options: argparse.Namespace) -> dict[str, Any]:
         feed = PixelPool(scene, device, int(share * scene.n_held_pixels), FeedOptions(workers()))
         try:
             feed.wait()
-            rows[f"pool_{share}"] = timed_steps(TrainStep(scene, config(device), device, SingleDevice(), feed), feed)
+            rows[f"pool_{share}"] = timed_steps(TrainStep(scene, config(device), device, SingleDevice(), photographs=feed), feed)
         finally:
             feed.close()
         rows[f"pool_{share}"]["over_resident"] = rows[f"pool_{share}"]["ms_per_step"] / resident["ms_per_step"]

@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from nerfleet.errors import NerfleetError
@@ -58,12 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after ``nerfleet``; those of this process if None.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    _replace_closed_streams()
     debug = DEBUG_FLAG in words
-    words = [word for word in words if word != DEBUG_FLAG]
+    return guarded(lambda: _dispatch([word for word in words if word != DEBUG_FLAG]), debug)
+
+
+def guarded(action: Callable[[], None], debug: bool = False) -> int:
+    """Run a command; what it raises becomes one line on standard error. Returns the exit code."""
+    _replace_closed_streams()
     try:
         try:
-            _dispatch(words)
+            action()
         finally:
             _flush_output()
     except KeyboardInterrupt:

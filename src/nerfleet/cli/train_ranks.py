@@ -90,7 +90,7 @@ def run_rank(arguments: Arguments) -> None:
 
 def _train(arguments: Arguments, ranks: Ranks) -> None:
     from nerfleet.cli.flags import say
-    from nerfleet.cli.train import config_from, finish, own_folder, train_run
+    from nerfleet.cli.train import config_from, finish, load_start, own_folder, train_run
     from nerfleet.cli.train_images import train_images
     from nerfleet.parallel.shares import parse_speeds, shares
 
@@ -105,7 +105,8 @@ def _train(arguments: Arguments, ranks: Ranks) -> None:
         parallel = _strategy(arguments, ranks, config, parts, images)
         out = arguments.out or Path("runs") / scene.name
         ranks.together(lambda: held.enter_context(own_folder(out)) if first else None)
-        result = train_run(scene, held_out, config, out, ranks.device, parallel, images.feed)
+        start = ranks.together(lambda: load_start(arguments.start))
+        result = train_run(scene, held_out, config, out, ranks.device, parallel, images.feed, start)
     if result.stopped_by == "signal":  # the grace period is short: the checkpoint is written, a report can wait
         if first:
             say("stopped by a signal; run the same command to continue")

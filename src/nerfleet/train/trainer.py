@@ -18,6 +18,7 @@ import torch
 from nerfleet.config import TrainConfig, to_dict
 from nerfleet.data.scene import Scene
 from nerfleet.errors import NerfleetError
+from nerfleet.nn.field import field_spec
 from nerfleet.nn.model import Model
 from nerfleet.render.evaluate import Evaluation, evaluate
 from nerfleet.train.checkpoint import MARKER, CheckpointStore, Write, unreadable
@@ -25,7 +26,7 @@ from nerfleet.train.graph import GraphedStep
 from nerfleet.train.photographs import Photographs
 from nerfleet.train.ranks import Parallel, SingleDevice
 from nerfleet.train.stats import StatsReader, StepStats
-from nerfleet.train.step import TrainStep, is_refresh
+from nerfleet.train.step import Start, TrainStep, is_refresh
 
 RATE_WINDOW_SECONDS = 3.0
 WISH_STOP, WISH_END, WISH_SAVE = 1, 2, 4
@@ -113,6 +114,7 @@ def train(
     write: Write | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     say: Callable[[str], None] | None = None,
+    start: Start | None = None,
 ) -> TrainResult:
     """Train a radiance field on a scene.
 
@@ -124,6 +126,7 @@ def train(
         write: has checkpoints written by another process (:meth:`nerfleet.pipeline.writer.Writer.submit`).
         photographs: where the pixels come from if not from ``scene.pixels`` (nerfleet.pipeline); closed at the end.
         on_progress: called about four times a second. say: called with remarks, one line each.
+        start: a model to go on from, where ``out`` holds no checkpoint.
 
     Raises:
         NerfleetError: bad knobs, nothing to train on, or training that does not recover from non-finite steps.
@@ -132,13 +135,15 @@ def train(
     config.validate()
     if len(scene) == 0:
         raise NerfleetError(scene.name, "has no photographs to train on", "see `nerfleet info`")
+    if start is not None:
+        _must_suit(start, config, scene)
     if photographs is None and len(scene.pixels) == 0:
         raise NerfleetError(scene.name, "its photographs are not decoded", "read it with load_scene, or hand over `photographs`")
     with contextlib.ExitStack() as ending:
         if photographs is not None:
             ending.callback(photographs.close)
         ranks, told = parallel or SingleDevice(), say or (lambda _: None)
-        run = _Run(scene, config, choose_device(device), out, held_out, ranks, photographs, write, on_progress, told)
+        run = _Run(scene, config, choose_device(device), out, held_out, ranks, photographs, write, on_progress, told, start)
         return run.run()
 
 
@@ -146,15 +151,17 @@ class _Run:
     def __init__(
         self, scene: Scene, config: TrainConfig, device: torch.device, out: Path | None, held_out: Scene | None, parallel: Parallel,
         photographs: Photographs | None, write: Write | None, on_progress: Callable[[Progress], None] | None, say: Callable[[str], None],
+        start: Start | None,
     ) -> None:  # fmt: skip
         self.config, self.device, self.held_out, self.parallel = config, device, held_out, parallel
         self.on_progress, self.say = on_progress, say
         self.store = CheckpointStore(out, write, say) if out is not None else None
         found = self._found(scene)
-        self.step = TrainStep(scene, config, device, parallel, photographs)
+        start = start if found is None else None
+        self.step = TrainStep(scene, config, device, parallel, start, photographs)
         self.step.compile()
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
-        self.done = self.first = 0  # steps issued, of these before this session
+        self.done = self.first = start.step if start is not None else 0  # steps issued, of these before this session
         self.trained_samples = 0
         self.skipped = 0
         self.skipped_in_a_row = 0
@@ -350,6 +357,13 @@ def _must_fit(folder: Path, values: dict[str, Any], config: TrainConfig, scene: 
     if values["aabb_scale"] != scene.aabb_scale:
         box = f"holds a model of a box of edge {values['aabb_scale']}, the scene's is {scene.aabb_scale}"
         raise NerfleetError(str(folder), box, "choose another --out")
+
+
+def _must_suit(start: Start, config: TrainConfig, scene: Scene) -> None:
+    """Whether training can go on from a model. Raises NerfleetError."""
+    if start.model.spec != field_spec(config.network, scene.aabb_scale) or start.model.aabb_scale != scene.aabb_scale:
+        box = f"has another network, or another box: its edge is {start.model.aabb_scale}, the scene's is {scene.aabb_scale}"
+        raise NerfleetError("the model to start from", box, "train it on the scene that it was made from")
 
 
 class _Clock:
