@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nerfleet.data import Scene
+    from nerfleet.data.decode import Progress
     from nerfleet.nn.model import Model
     from nerfleet.render.evaluate import Evaluation, ViewScore, ViewShown
 
@@ -66,7 +67,6 @@ class Arguments:
 def run(arguments: Arguments) -> None:
     background = parse_color(arguments.background)
     _check(arguments)
-    from nerfleet.data import load_scene
     from nerfleet.data.progress import progress_bar
     from nerfleet.render.evaluate import evaluate
     from nerfleet.snapshot.load import load_model
@@ -75,8 +75,7 @@ def run(arguments: Arguments) -> None:
     device = choose_device(arguments.device)
     model = load_model(arguments.model).to(device)
     with progress_bar() as reading:
-        split, downscale = arguments.split, arguments.downscale
-        scene = load_scene(arguments.scene, split, downscale=downscale, strict=arguments.strict, progress=reading)
+        scene = _scene(arguments, reading)
     if not arguments.json:
         say(*(f"warning: {text}" for text in scene.warnings), *_remarks(scene, model))
     views = parse_views(arguments.views, len(scene))
@@ -98,10 +97,27 @@ def run(arguments: Arguments) -> None:
         print_table(found)
 
 
+def _scene(arguments: Arguments, progress: Progress) -> Scene:
+    """Large scenes are decoded one view at a time, as they are compared."""
+    from nerfleet.data.on_demand import open_scene
+    from nerfleet.data.plan import plan_scene, planned_cameras
+    from nerfleet.data.transforms import load_plan
+    from nerfleet.pipeline.choice import PROGRESSIVE_BYTES
+
+    plan = plan_scene(arguments.scene, arguments.split)
+    if arguments.strict:
+        plan.findings.raise_if_strict(str(arguments.scene))
+    if 4 * int(planned_cameras(plan, arguments.downscale).resolution.long().prod(-1).sum()) > PROGRESSIVE_BYTES:
+        return open_scene(plan, arguments.downscale)
+    return load_plan(plan, arguments.downscale, strict=arguments.strict, progress=progress)
+
+
 def _check(arguments: Arguments) -> None:
     """Raises NerfleetError for flags that contradict one another, before anything is read."""
     if arguments.pixels < 0:
         raise NerfleetError(f"--pixels {arguments.pixels}", "is negative", "use 0 for all pixels")
+    if arguments.downscale < 1:
+        raise NerfleetError(f"--downscale {arguments.downscale}", "is not a whole number from 1 on", "use 1 for full size")
     if not 0 <= arguments.seed < MAX_SEED:
         raise NerfleetError(f"--seed {arguments.seed}", "is out of range", "use 0 to 2^63 - 1")
     if arguments.out is not None and arguments.pixels:

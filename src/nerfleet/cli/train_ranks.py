@@ -7,14 +7,14 @@ import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nerfleet.errors import NerfleetError
 
 if TYPE_CHECKING:
     from nerfleet.cli.train import Arguments
+    from nerfleet.cli.train_images import Surroundings, TrainImages
     from nerfleet.config import TrainConfig
-    from nerfleet.data.part import Part
     from nerfleet.data.scene import Scene
     from nerfleet.parallel.mesh import Strategy
     from nerfleet.parallel.ranks import Ranks
@@ -91,19 +91,22 @@ def run_rank(arguments: Arguments) -> None:
 def _train(arguments: Arguments, ranks: Ranks) -> None:
     from nerfleet.cli.flags import say
     from nerfleet.cli.train import config_from, finish, load_start, own_folder, train_run
+    from nerfleet.cli.train_images import train_images
     from nerfleet.parallel.shares import parse_speeds, shares
 
     first = ranks.rank == 0
     config = ranks.together(lambda: config_from(arguments, ranks.device.type, ranks.world_size))
     parts = shares(ranks.together(lambda: parse_speeds(arguments.rank_speed, ranks.world_size)))
     _check(arguments, ranks.device.type, ranks.world_size)
-    scene, held_out = ranks.together(lambda: _load(arguments, ranks, parts, say if first else _silent))
-    parallel = _strategy(arguments, ranks, config, parts, scene)
-    out = arguments.out or Path("runs") / scene.name
+    around = ranks.together(lambda: _surroundings(arguments, ranks, parts, say if first else _silent, say))
     with contextlib.ExitStack() as held:
+        images = ranks.together(lambda: held.enter_context(train_images(arguments, around)))
+        scene, held_out = images.scene, images.held_out
+        parallel = _strategy(arguments, ranks, config, parts, images)
+        out = arguments.out or Path("runs") / scene.name
         ranks.together(lambda: held.enter_context(own_folder(out)) if first else None)
         start = ranks.together(lambda: load_start(arguments.start))
-        result = train_run(scene, held_out, config, out, ranks.device, parallel, start)
+        result = train_run(scene, held_out, config, out, ranks.device, parallel, images.feed, start)
     if result.stopped_by == "signal":  # the grace period is short: the checkpoint is written, a report can wait
         if first:
             say("stopped by a signal; run the same command to continue")
@@ -121,43 +124,34 @@ def _check(arguments: Arguments, device_type: str, world_size: int) -> None:
     degrees(arguments.parallel, world_size, arguments.grid_degree, config.network.encoding.n_levels)
 
 
-def _load(arguments: Arguments, ranks: Ranks, parts: list[float], say: Callable[[str], None]) -> tuple[Scene, Scene | None]:
+def _surroundings(arguments: Arguments, ranks: Ranks, parts: list[float], say: Callable[[str], None], warn: Callable[[str], None]) -> Surroundings:
     """This rank's part of the photographs, and of the held-out ones."""
-    from nerfleet.data import available_splits, load_scene
+    from nerfleet.cli.train_images import Surroundings, local_processes
     from nerfleet.data.part import Part
     from nerfleet.parallel.shares import edges
 
     def gather(failed: dict[str, str]) -> dict[str, str]:
         return {name: reason for some in ranks.exchange(failed) for name, reason in some.items()}
 
-    def load(split: str, part: Part | None) -> Scene:
-        options: dict[str, Any] = {"downscale": arguments.downscale, "train_on_all": arguments.train_on_all, "strict": arguments.strict}
-        return load_scene(arguments.scene, split, part=part, progress=lambda *_: ranks.heartbeat.alive("loading"), **options)
+    def loading(*_: int) -> None:
+        ranks.heartbeat.alive("loading")
 
     bounds = edges(parts)
-    split = Part(bounds[ranks.rank], bounds[ranks.rank + 1], gather=gather)
-    scene = load("train", split if arguments.views == "split" else None)
-    for line in (*scene.notes, *scene.warnings):
-        say(line)
-    if scene.skipped:
-        say(f"{len(scene.skipped)} frames skipped, the first: {scene.skipped[0].frame}: {scene.skipped[0].reason}")
-    if arguments.train_on_all or not {"test", "val"} & set(available_splits(arguments.scene)):
-        say("no held-out views: the result is not scored")
-        return scene, None
+    split = Part(bounds[ranks.rank], bounds[ranks.rank + 1], gather=gather) if arguments.views == "split" else None
     equal = Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size, whole_views=True, gather=gather)
-    return scene, load("test", equal)
+    return Surroundings(ranks.device, say, warn, loading, split, equal, local_processes(), ranks.exchange, loading)
 
 
-def _strategy(arguments: Arguments, ranks: Ranks, config: TrainConfig, parts: list[float], scene: Scene) -> Parallel:
+def _strategy(arguments: Arguments, ranks: Ranks, config: TrainConfig, parts: list[float], images: TrainImages) -> Parallel:
     from nerfleet.parallel.data_parallel import DataParallel
     from nerfleet.parallel.grid_parallel import GridParallel
     from nerfleet.parallel.mesh import degrees
     from nerfleet.parallel.ranks import SharedError
 
-    held = ranks.exchange(len(scene.pixels))
+    held = ranks.exchange(images.n_pixels)
     pixel_shares = [n / sum(held) for n in held] if arguments.views == "split" else None
-    memory = max(ranks.exchange(_memory(config, scene, ranks)), key=lambda one: one[0] / max(one[1], 1))
-    strategy, grid_degree = _planned(arguments, ranks, config, scene, sum(held))
+    memory = max(ranks.exchange(_memory(config, images, ranks)), key=lambda one: one[0] / max(one[1], 1))
+    strategy, grid_degree = _planned(arguments, ranks, config, images.scene, sum(held))
     chosen = degrees(strategy, ranks.world_size, grid_degree, config.network.encoding.n_levels, *memory)
     if chosen.grid == 1:
         return DataParallel(ranks, parts, pixel_shares, measured=not arguments.rank_speed)
@@ -199,7 +193,7 @@ def _device(ranks: Ranks) -> tuple[str, float]:
     return "cpu", float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-def _memory(config: TrainConfig, scene: Scene, ranks: Ranks) -> tuple[int, int]:
+def _memory(config: TrainConfig, images: TrainImages, ranks: Ranks) -> tuple[int, int]:
     """(bytes that data parallelism needs on this rank, bytes of its GPU; 0 without one)."""
     import torch
 
@@ -209,9 +203,9 @@ def _memory(config: TrainConfig, scene: Scene, ranks: Ranks) -> tuple[int, int]:
 
     if ranks.device.type != "cuda":
         return 0, 0
-    grid = field_spec(config.network, scene.aabb_scale).grid
+    grid = field_spec(config.network, images.scene.aabb_scale).grid
     n_samples = int(config.batch_size * SAMPLE_MARGIN) // ranks.world_size
-    needed = training_bytes(grid.n_params, grid.n_output, n_samples, config.max_rays, len(scene.pixels), ranks.world_size)
+    needed = training_bytes(grid.n_params, grid.n_output, n_samples, config.max_rays, images.device_bytes // 4, ranks.world_size)
     return needed, torch.cuda.mem_get_info(ranks.device)[1]
 
 

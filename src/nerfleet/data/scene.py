@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from nerfleet.geometry.cameras import Cameras
-from nerfleet.geometry.poses import SceneTransform
+    from nerfleet.geometry.cameras import Cameras
+    from nerfleet.geometry.poses import SceneTransform
 
 MASKED_PIXEL = (255, 0, 255, 0)
 """RGBA8 value of a pixel that gives no supervision (instant-ngp's own convention; dynamic masks are stored this way)."""

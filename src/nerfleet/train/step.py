@@ -29,6 +29,7 @@ from nerfleet.nn.field import ParameterGroup, field_spec, initial_mlp, initial_t
 from nerfleet.nn.model import Model
 from nerfleet.nn.occupancy_grid import initial_grid
 from nerfleet.train.buffers import Control, RayBatch, SampleBatch
+from nerfleet.train.photographs import Photographs, ResidentPhotographs
 from nerfleet.train.ranks import Parallel
 from nerfleet.train.ranks import SingleDevice as SingleDevice
 
@@ -63,7 +64,9 @@ class Start:
 class TrainStep:
     """Parameters, occupancy and buffers of a run, and the step that moves them on."""
 
-    def __init__(self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel, start: Start | None = None) -> None:
+    def __init__(
+        self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel, start: Start | None = None, photographs: Photographs | None = None
+    ) -> None:
         config = config.with_schedule()
         self.config, self.device, self.parallel = config, device, parallel
         self.aabb_scale, self.render_aabb = scene.aabb_scale, scene.render_aabb
@@ -78,7 +81,7 @@ class TrainStep:
         self.ops = parallel.ops(torch.ops.nerfleet)
 
         self.cameras: Cameras = scene.cameras.to(device)
-        self.pixels, self.pixel_offsets = scene.pixels.to(device), scene.pixel_offsets.to(device)
+        self.photographs: Photographs = photographs or ResidentPhotographs(scene, device)
         self.occupancy = initial_grid(self.cameras, scene.aabb_scale)
         self.occupancy_updates = torch.zeros_like(self.occupancy.values)
 
@@ -122,13 +125,14 @@ class TrainStep:
     def forward_backward(self) -> None:
         """Rays of this step, their loss and all gradients."""
         ops, config, rays, samples, control = self.ops, self.config, self.rays, self.samples, self.control
-        optimizer, cameras = config.network.optimizer, self.cameras
+        optimizer, cameras, photographs = config.network.optimizer, self.cameras, self.photographs
         schedule = (config.reference_step_ratio, optimizer.learning_rate, optimizer.decay_start, optimizer.decay_interval, optimizer.decay_base)
         ops.begin(control.state, control.hyper, *schedule, optimizer.ema_decay)
         self.parallel.divide(control.state, self.rank_state)
         ops.sample_rays(
-            self.pixels, self.pixel_offsets, cameras.camera_to_world, cameras.focal, cameras.principal, cameras.resolution, cameras.lens, cameras.lens_params,
-            self.rank_state, self.parallel.seed(config.seed), self.cone_angle, self.aabb_scale, BACKGROUNDS[config.background], config.nerf_compatibility,
+            photographs.pixels, photographs.offsets, photographs.drawable, photographs.places, cameras.camera_to_world, cameras.focal, cameras.principal,
+            cameras.resolution, cameras.lens, cameras.lens_params, self.rank_state, self.parallel.seed(config.seed), self.cone_angle,
+            self.aabb_scale, BACKGROUNDS[config.background], config.nerf_compatibility,
             rays.origins, rays.directions, rays.starts, rays.targets, rays.backgrounds,
         )  # fmt: skip
         ops.trace(

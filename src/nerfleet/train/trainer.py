@@ -21,8 +21,9 @@ from nerfleet.errors import NerfleetError
 from nerfleet.nn.field import field_spec
 from nerfleet.nn.model import Model
 from nerfleet.render.evaluate import Evaluation, evaluate
-from nerfleet.train.checkpoint import MARKER, CheckpointStore, unreadable
+from nerfleet.train.checkpoint import MARKER, CheckpointStore, Write, unreadable
 from nerfleet.train.graph import GraphedStep
+from nerfleet.train.photographs import Photographs
 from nerfleet.train.ranks import Parallel, SingleDevice
 from nerfleet.train.stats import StatsReader, StepStats
 from nerfleet.train.step import Start, TrainStep, is_refresh
@@ -73,7 +74,7 @@ class TrainResult:
     Attributes:
         model: averaged weights. trained_samples: samples with a gradient, all steps. train_seconds: without loading,
             compiling and evaluating. evaluation: held-out scores, None without held-out views.
-        stopped_by: "steps", "max_seconds" or "signal".
+        stopped_by: "steps", "max_seconds" or "signal". images: how the photographs were read, if they were read while training ran.
     """
 
     model: Model
@@ -87,6 +88,7 @@ class TrainResult:
     evaluation: Evaluation | None
     stopped_by: str
     last_step: StepStats | None
+    images: dict[str, Any] = field(default_factory=dict)
 
 
 def choose_device(name: str) -> torch.device:
@@ -108,6 +110,8 @@ def train(
     out: Path | None = None,
     held_out: Scene | None = None,
     parallel: Parallel | None = None,
+    photographs: Photographs | None = None,
+    write: Write | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     say: Callable[[str], None] | None = None,
     start: Start | None = None,
@@ -119,6 +123,8 @@ def train(
         device: "auto", "cpu" or "cuda".
         out: run folder for checkpoints; a complete checkpoint in it is continued. None: nothing is written.
         held_out: views to score the result on (and every ``config.eval_every_steps`` steps).
+        write: has checkpoints written by another process (:meth:`nerfleet.pipeline.writer.Writer.submit`).
+        photographs: where the pixels come from if not from ``scene.pixels`` (nerfleet.pipeline); closed at the end.
         on_progress: called about four times a second. say: called with remarks, one line each.
         start: a model to go on from, where ``out`` holds no checkpoint.
 
@@ -131,20 +137,28 @@ def train(
         raise NerfleetError(scene.name, "has no photographs to train on", "see `nerfleet info`")
     if start is not None:
         _must_suit(start, config, scene)
-    return _Run(scene, config, choose_device(device), out, held_out, parallel or SingleDevice(), on_progress, say or (lambda _: None), start).run()
+    if photographs is None and len(scene.pixels) == 0:
+        raise NerfleetError(scene.name, "its photographs are not decoded", "read it with load_scene, or hand over `photographs`")
+    with contextlib.ExitStack() as ending:
+        if photographs is not None:
+            ending.callback(photographs.close)
+        ranks, told = parallel or SingleDevice(), say or (lambda _: None)
+        run = _Run(scene, config, choose_device(device), out, held_out, ranks, photographs, write, on_progress, told, start)
+        return run.run()
 
 
 class _Run:
     def __init__(
         self, scene: Scene, config: TrainConfig, device: torch.device, out: Path | None, held_out: Scene | None, parallel: Parallel,
-        on_progress: Callable[[Progress], None] | None, say: Callable[[str], None], start: Start | None,
+        photographs: Photographs | None, write: Write | None, on_progress: Callable[[Progress], None] | None, say: Callable[[str], None],
+        start: Start | None,
     ) -> None:  # fmt: skip
         self.config, self.device, self.held_out, self.parallel = config, device, held_out, parallel
         self.on_progress, self.say = on_progress, say
-        self.store = CheckpointStore(out) if out is not None else None
+        self.store = CheckpointStore(out, write, say) if out is not None else None
         found = self._found(scene)
         start = start if found is None else None
-        self.step = TrainStep(scene, config, device, parallel, start)
+        self.step = TrainStep(scene, config, device, parallel, start, photographs)
         self.step.compile()
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
         self.done = self.first = start.step if start is not None else 0  # steps issued, of these before this session
@@ -179,11 +193,13 @@ class _Run:
 
     def run(self) -> TrainResult:
         """Train to the end."""
+        self._wait_for_photographs()
         last_saved = last_shown = time.monotonic()
         with _stop_signals() as stop:
             self.clock.start()
             stopped_by = "steps" if self.done >= self.config.steps else self._reason_to_stop(self._wishes(stop, last_saved))
             while stopped_by is None:
+                self.step.photographs.before_step(self.last.rays // self.parallel.world_size if self.last else 0)
                 if self.parallel.wants_time(self.done):
                     self._timed_step()
                 else:
@@ -206,16 +222,23 @@ class _Run:
             self._account(self.reader.finish(self.done - 1))
             self.clock.stop()
             self._show()
-            self._save()
-            if self.store:
-                self.store.wait()
+            self._save_for_good()
         evaluation = self._evaluate() if self.held_out is not None and stopped_by != "signal" else None
         model = self.step.model()
         self.parallel.finished()
         return TrainResult(
             model, self.done, self.trained_samples, self.clock.seconds, self.parallel.world_size, self.parallel.strategy,
-            self.skipped, self.history, evaluation, stopped_by, self.last,
+            self.skipped, self.history, evaluation, stopped_by, self.last, self.step.photographs.report(),
         )  # fmt: skip
+
+    def _wait_for_photographs(self) -> None:
+        """Until all ranks have enough to begin with; an error of one is raised on all."""
+        try:
+            self.step.photographs.wait()
+        except NerfleetError as error:
+            self.parallel.exchange(error)
+            raise
+        self.parallel.exchange(None)
 
     def _wishes(self, stop: threading.Event, last_saved: float) -> int:
         """What this rank wants to happen after this step, as bits: all ranks must do it at the same step."""
@@ -295,6 +318,14 @@ class _Run:
         values |= {"skipped": self.skipped, "history": history, "config": to_dict(self.config), "world_size": self.parallel.world_size}
         values["aabb_scale"] = self.step.aabb_scale
         self.store.save(tensors, values)
+
+    def _save_for_good(self) -> None:
+        """The last checkpoint; once more if the process that was writing it is lost."""
+        for _ in range(2):
+            self._save()
+            if self.store is None or self.store.wait():
+                return
+        raise NerfleetError(str(self.store.folder) if self.store else "checkpoints", "the last one was lost twice", "run the same command again")
 
     def _resume(self, folder: Path, values: dict[str, Any]) -> None:
         store = self.store
