@@ -142,7 +142,7 @@ def _trained(ranks: Ranks, folder: Path, views: str) -> Result:
 
 def _run(ranks: Ranks, out: Path, parallel: Parallel, own: Scene) -> Result:
     scene = small_scene("train", 30)
-    shown = take_part(scene, Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size, whole_views=True))
+    shown = take_part(scene, Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size))
     result = train(own, psnr_config(ranks.world_size), device="cpu", out=out, held_out=shown, parallel=parallel)
     assert result.evaluation is not None
     views_seen = [view.name for view in result.evaluation.views]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.parallel.spawn import NETWORK_JSON, REPOSITORY, environment, finish, free_port, outside, result, run_cases, start
+from tests.parallel.spawn import NETWORK_JSON, REPOSITORY, environment, finish, free_port, outside, ranks_of, result, run_cases, start
 
 from nerfleet.data.synthetic import write_scene
 from nerfleet.errors import NerfleetError
@@ -100,8 +100,7 @@ class Command:
             self.process = subprocess.Popen([sys.executable, *words], env=outside(), stderr=log, stdout=log, cwd=REPOSITORY)
 
     def ranks(self) -> list[int]:
-        found = subprocess.run(["pgrep", "-P", str(self.process.pid), "-f", str(self.out)], capture_output=True, text=True).stdout
-        return [int(pid) for pid in found.split()]
+        return ranks_of(self.process.pid)
 
     def newest_step(self) -> int:
         return max((int(p.parent.name[5:]) for p in self.out.glob("checkpoints/*/complete.json")), default=0)

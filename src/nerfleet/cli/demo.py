@@ -67,7 +67,7 @@ def run(arguments: Arguments) -> None:
     summary = run_summary(result, arguments.out) | scores(result.model, scene, held_out)
     say("rendering the turntable")
     video = turntable_video(result.model, arguments.out / "turntable.mp4")
-    write_report(arguments.out / "report.html", run_report(scene, held_out, config, result, summary, device, video))
+    write_report(arguments.out / "report.html", run_report(scene, config, result, summary, device, video))
     if arguments.json:
         print_json(summary)
     whole, inside = summary["psnr_mean"], summary["psnr_object"]

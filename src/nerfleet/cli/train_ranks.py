@@ -20,27 +20,40 @@ if TYPE_CHECKING:
     from nerfleet.train.ranks import Parallel
 
 
+PRELOAD = (
+    *("nerfleet.cli.train_ranks", "nerfleet.cli.run_report", "nerfleet.train.trainer", "nerfleet.data.transforms", "nerfleet.telemetry.report"),
+    *("nerfleet.parallel.data_parallel", "nerfleet.parallel.grid_parallel", "nerfleet.parallel.ranks", "torch.distributed.checkpoint"),
+)
+"""What a rank imports sooner or later: done once for all ranks, and before a loss rather than after it."""
+
+
 def wanted(arguments: Arguments) -> bool:
     """Whether there is more to it than one device: ranks are asked for, or this process is one."""
     from nerfleet.parallel.environment import inside
 
-    return arguments.gpus != 1 or inside()
+    return arguments.gpus != 1 or arguments.nnodes != "1" or inside()
 
 
 def run(arguments: Arguments) -> None:
-    """Start the ranks, or be one."""
+    """Start the ranks of this machine, or be one."""
     from nerfleet.parallel.environment import inside
-    from nerfleet.parallel.launch import start
-    from nerfleet.parallel.shares import parse_speeds
-    from nerfleet.train.trainer import choose_device
 
     if inside():
         run_rank(arguments)
         return
+    from nerfleet.cli.main import main
+    from nerfleet.parallel.launch import machines, start, warm_up
+    from nerfleet.parallel.shares import parse_speeds
+
+    together = machines(arguments.nnodes, arguments.rdzv_endpoint, arguments.rdzv_id)
+    if together is None:  # else the number of ranks is not known yet
+        _check(arguments, arguments.device, max(arguments.gpus, 1))
+        parse_speeds(arguments.rank_speed, max(arguments.gpus, 1))
+    warm_up(arguments.gpus, PRELOAD)
+    from nerfleet.train.trainer import choose_device
+
     device_type = choose_device(arguments.device).type
-    _check(arguments, device_type, max(arguments.gpus, 1))
-    parse_speeds(arguments.rank_speed, max(arguments.gpus, 1))
-    code = start(arguments.gpus, ["train", *words(arguments)], device_type, arguments.max_restarts)
+    code = start(arguments.gpus, main, ["train", *words(arguments)], device_type, max_restarts=arguments.max_restarts, together=together)
     if code:
         sys.exit(code)
 
@@ -104,7 +117,7 @@ def _train(arguments: Arguments, ranks: Ranks) -> None:
             say("stopped by a signal; run the same command to continue")
         raise KeyboardInterrupt
     if first:
-        finish(arguments, scene, held_out, config, out, ranks.device, result)
+        finish(arguments, scene, config, out, ranks.device, result)
 
 
 def _check(arguments: Arguments, device_type: str, world_size: int) -> None:
@@ -139,7 +152,7 @@ def _load(arguments: Arguments, ranks: Ranks, parts: list[float], say: Callable[
     if arguments.train_on_all or not {"test", "val"} & set(available_splits(arguments.scene)):
         say("no held-out views: the result is not scored")
         return scene, None
-    equal = Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size, whole_views=True, gather=gather)
+    equal = Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size, gather=gather)
     return scene, load("test", equal)
 
 

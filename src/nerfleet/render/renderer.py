@@ -106,7 +106,7 @@ def render_image(
     camera = camera.to(model.device)
     total: Rendered | None = None
     for i, (offset, jitter) in enumerate(_pixel_samples(spp)):
-        one = _render_all(model, camera, width, width * height, offset, jitter, min_transmittance, step_cascades)
+        one = _render_range(model, camera, width, 0, width * height, offset, jitter, min_transmittance, step_cascades)
         total = one if total is None else Rendered(total.rgb + one.rgb, total.alpha + one.alpha, total.depth + one.depth)
         if progress is not None:
             progress((i + 1) / spp)
@@ -116,15 +116,21 @@ def render_image(
     return Rendered(total.rgb.view(height, width, 3), total.alpha.view(height, width), total.depth.view(height, width))
 
 
-def _render_all(
-    model: Model, camera: Cameras, width: int, n: int, offset: tuple[float, float], jitter: float, min_transmittance: float, step_cascades: bool
-) -> Rendered:
-    """All n pixels of ONE camera, row by row, one ray each."""
+def render_range(model: Model, camera: Cameras, first: int, end: int) -> Rendered:
+    """Pixels ``first`` to ``end`` of ONE camera, row by row, as :func:`render_image` sees them: [end - first]."""
+    return _render_range(model, camera.to(model.device), int(camera.resolution[0, 0]), first, end, (0.5, 0.5), 0.5, 1e-4, True)
+
+
+def _render_range(
+    model: Model, camera: Cameras, width: int, first: int, end: int, offset: tuple[float, float], jitter: float, min_transmittance: float,
+    step_cascades: bool,
+) -> Rendered:  # fmt: skip
+    """Pixels of ONE camera, row by row, one ray each."""
     fields = (camera.camera_to_world, camera.focal, camera.principal, camera.resolution, camera.lens, camera.lens_params)
     box, parts, at_once = render_box(model), [], RAYS_AT_ONCE[model.device.type]
-    for first in range(0, n, at_once):
-        count = min(at_once, n - first)
-        origins, directions, starts = torch.ops.nerfleet.camera_rays(*fields, width, first, count, *offset, jitter, box, model.cone_angle)
+    for begin in range(first, end, at_once):
+        count = min(at_once, end - begin)
+        origins, directions, starts = torch.ops.nerfleet.camera_rays(*fields, width, begin, count, *offset, jitter, box, model.cone_angle)
         parts.append(_trace(model, origins, directions, starts, box, min_transmittance, step_cascades))
     return _joined(parts)
 

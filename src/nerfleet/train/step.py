@@ -25,7 +25,7 @@ from nerfleet.kernels.march.reference import N_CELLS
 from nerfleet.kernels.rays.op import BACKGROUNDS
 from nerfleet.nn.field import ParameterGroup, field_spec, initial_mlp, initial_table
 from nerfleet.nn.model import Model
-from nerfleet.nn.occupancy_grid import initial_grid
+from nerfleet.nn.occupancy_grid import OccupancyGrid, initial_grid
 from nerfleet.train.buffers import Control, RayBatch, SampleBatch
 from nerfleet.train.ranks import Parallel
 from nerfleet.train.ranks import SingleDevice as SingleDevice
@@ -53,7 +53,8 @@ def is_refresh(step: int, reference_step_ratio: float) -> bool:
 class TrainStep:
     """Parameters, occupancy and buffers of a run, and the step that moves them on."""
 
-    def __init__(self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel) -> None:
+    def __init__(self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel, fresh: bool = True) -> None:
+        """fresh: begin at step 0; else a checkpoint follows, which brings the occupancy."""
         self.config, self.device, self.parallel = config, device, parallel
         self.aabb_scale, self.render_aabb = scene.aabb_scale, scene.render_aabb
         self.cone_angle = config.scene_cone_angle(scene.aabb_scale)
@@ -65,7 +66,7 @@ class TrainStep:
 
         self.cameras: Cameras = scene.cameras.to(device)
         self.pixels, self.pixel_offsets = scene.pixels.to(device), scene.pixel_offsets.to(device)
-        self.occupancy = initial_grid(self.cameras, scene.aabb_scale)
+        self.occupancy = initial_grid(self.cameras, scene.aabb_scale) if fresh else OccupancyGrid.empty(scene.aabb_scale, device)
         self.occupancy_updates = torch.zeros_like(self.occupancy.values)
 
         self.capacity = int(config.batch_size * SAMPLE_MARGIN)  # of all ranks

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from nerfleet.train.step import TrainStep, is_refresh
 RATE_WINDOW_SECONDS = 3.0
 WISH_STOP, WISH_END, WISH_SAVE = 1, 2, 4
 """Bits that ranks agree on: a signal came; the time is over; a checkpoint is due."""
+SHOWN_VIEWS = 6
 HISTORY_LENGTH = 2000
 """Points of the loss curve that are kept; when there are more, every second one is dropped."""
 
@@ -138,7 +139,7 @@ class _Run:
         self.on_progress, self.say = on_progress, say
         self.store = CheckpointStore(out) if out is not None else None
         found = self._found(scene)
-        self.step = TrainStep(scene, config, device, parallel)
+        self.step = TrainStep(scene, config, device, parallel, fresh=found is None)
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
         self.done = self.first = 0  # steps issued, of these before this session
         self.trained_samples = 0
@@ -202,7 +203,7 @@ class _Run:
             self._save()
             if self.store:
                 self.store.wait()
-        evaluation = self._evaluate() if self.held_out is not None and stopped_by != "signal" else None
+        evaluation = self._evaluate(shown_views(len(self.held_out))) if self.held_out is not None and stopped_by != "signal" else None
         model = self.step.model()
         self.parallel.finished()
         return TrainResult(
@@ -265,17 +266,16 @@ class _Run:
         psnr = -10 * math.log10(self.smoothed_loss) if self.smoothed_loss > 0 else math.inf if self.smoothed_loss == 0 else math.nan
         self.on_progress(Progress(self.done, self.config.steps, self.last.loss, psnr, rays, samples, self.clock.seconds, left, self.skipped))
 
-    def _evaluate(self) -> Evaluation:
+    def _evaluate(self, pictures_of: Sequence[int] = ()) -> Evaluation:
+        """All ranks together, each on the pixels that it holds."""
         assert self.held_out is not None
+
+        def alive(_: float) -> None:
+            self.parallel.alive("evaluating")
+
         with self.clock.paused():
-            views = self.held_out.complete_views()  # each rank has some
-
-            def alive(_: float) -> None:
-                self.parallel.alive("evaluating")
-
-            options: dict[str, Any] = {"background": scored_background(self.config), "n_pixels": self.config.eval_pixels, "views": views, "progress": alive}
-            part = evaluate(self.step.model(), self.held_out, **options)
-            result = Evaluation(tuple(score for parts in self.parallel.exchange(part) for score in parts.views))
+            options: dict[str, Any] = {"background": scored_background(self.config), "n_pixels": self.config.eval_pixels, "pictures_of": pictures_of}
+            result = evaluate(self.step.model(), self.held_out, **options, exchange=self.parallel.exchange, progress=alive)
         self.history.evaluations.append((self.done, self.clock.seconds, result.psnr_mean))
         return result
 
@@ -367,6 +367,11 @@ def _stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def shown_views(n_views: int) -> range:
+    """Held-out views, spread out, whose pictures are kept with the last scores."""
+    return range(0, n_views, max(1, n_views // SHOWN_VIEWS))[:SHOWN_VIEWS]
 
 
 def scored_background(config: TrainConfig) -> tuple[float, float, float]:
