@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from tests.train.small import NETWORK, SIZE, config
 
-from nerfleet.config import TrainConfig
+from nerfleet.config import NetworkConfig, TrainConfig
 from nerfleet.data.part import Part, take_part
 from nerfleet.data.scene import Scene
 from nerfleet.data.synthetic import synthetic_scene
 from nerfleet.errors import NerfleetError
-from nerfleet.kernels.control.op import STATE_RAYS, STATE_SKIPPED
+from nerfleet.kernels.control.op import STATE_RAYS, STATE_SKIPPED, STATE_STEP
 from nerfleet.parallel.data_parallel import DataParallel
 from nerfleet.parallel.grid_parallel import GridParallel
 from nerfleet.parallel.mesh import Degrees
@@ -57,9 +57,13 @@ def data_parallel(ranks: Ranks, views: str, speeds: tuple[float, ...] = (), meas
     return DataParallel(ranks, parts, parts, measured), lambda scene: take_part(scene, part)
 
 
-def step_gradients(scene: Scene, parallel: Parallel, world_size: int) -> Result:
+EIGHT_LEVELS = dataclasses.replace(NETWORK, encoding=dataclasses.replace(NETWORK.encoding, n_levels=8))
+"""Enough levels that gradients travel in pieces."""
+
+
+def step_gradients(scene: Scene, parallel: Parallel, world_size: int, network: NetworkConfig = NETWORK) -> Result:
     """Summed gradients of one step after a few others, whole, and the ray count that follows."""
-    step = TrainStep(scene, own_config(world_size), torch.device("cpu"), parallel)
+    step = TrainStep(scene, own_config(world_size, network=network), torch.device("cpu"), parallel)
     for i in range(WARM_UP):
         step(i)
     step.control.state[STATE_RAYS] = N_RAYS
@@ -74,6 +78,14 @@ def step_gradients(scene: Scene, parallel: Parallel, world_size: int) -> Result:
 def gradients_data(ranks: Ranks, folder: Path) -> Result:
     parallel, take = data_parallel(ranks, "replicate", tuple(float(1 + rank) for rank in range(ranks.world_size)))
     return step_gradients(take(small_scene()), parallel, ranks.world_size)
+
+
+def gradients_pieces(ranks: Ranks, folder: Path) -> Result:
+    """As gradients_data, with the table in pieces that are under way while others are computed."""
+    parallel, take = data_parallel(ranks, "replicate")
+    found = step_gradients(take(small_scene()), parallel, ranks.world_size, EIGHT_LEVELS)
+    traffic, groups = parallel.early()
+    return found | {"groups": len(groups), "early": traffic is not None}
 
 
 def gradients_grid(ranks: Ranks, folder: Path) -> Result:
@@ -166,7 +178,7 @@ def speed_equal(ranks: Ranks, folder: Path) -> Result:
 
 def _slowed(ranks: Ranks, measured: bool) -> Result:
     """Train while every ray takes some time, on the last rank three times as long."""
-    seconds_a_ray = 1e-3 * (3 if ranks.rank == ranks.world_size - 1 else 1)
+    seconds_a_ray = 1.5e-2 * (3 if ranks.rank == ranks.world_size - 1 else 1)
     at_full_speed = TrainStep.forward_backward
 
     def slow(step: TrainStep) -> None:
@@ -176,7 +188,8 @@ def _slowed(ranks: Ranks, measured: bool) -> Result:
     parallel, take = data_parallel(ranks, "split", measured=measured)
     TrainStep.forward_backward = slow  # type: ignore[method-assign]
     try:
-        result = train(take(small_scene()), own_config(ranks.world_size, steps=40), device="cpu", parallel=parallel)
+        short = dataclasses.replace(own_config(ranks.world_size, steps=30), batch_size=1 << 10, initial_rays=256)
+        result = train(take(small_scene()), short, device="cpu", parallel=parallel)
     finally:
         TrainStep.forward_backward = at_full_speed  # type: ignore[method-assign]
     return {"samples_per_s": result.trained_samples / result.train_seconds, "shares": parallel.shares}
@@ -187,7 +200,7 @@ def stall(ranks: Ranks, folder: Path) -> Result:
     at_full_speed = TrainStep.forward_backward
 
     def stalled(step: TrainStep) -> None:
-        if ranks.rank == 1 and step.device_step == 5:
+        if ranks.rank == 1 and int(step.control.state[STATE_STEP]) == 5:
             time.sleep(600)
         at_full_speed(step)
 
@@ -212,7 +225,7 @@ def refuse(ranks: Ranks, folder: Path) -> Result:
 
 
 CASE_FUNCTIONS = (
-    *(gradients_data, gradients_grid, gradients_hybrid, nan),
+    *(gradients_data, gradients_pieces, gradients_grid, gradients_hybrid, nan),
     *(train_split, train_replicate, train_grid, resume, resume_grid),
     *(speed_balanced, speed_equal, stall, refuse),
 )

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from nerfleet.kernels.hash_grid.spec import LEVEL_INTS, GridSpec
-from nerfleet.parallel.memory import BYTES_OWNED, BYTES_READ, training_bytes
-from nerfleet.parallel.ownership import assign_levels, everything
+from nerfleet.parallel.memory import BYTES_OWNED, BYTES_READ, BYTES_SENT, training_bytes
+from nerfleet.parallel.ownership import assign_levels, everything, level_groups
 from nerfleet.parallel.sharding import SECTOR, Sharding
 
 GRID = GridSpec(n_levels=8, n_features=4, log2_hashmap_size=12, base_resolution=4, growth=1.7)
@@ -36,12 +36,25 @@ def test_a_rank_s_own_table_is_laid_out_anew() -> None:
             first += mine[1]
 
 
+def test_groups_of_levels_go_from_fine_to_coarse() -> None:
+    base = GridSpec(n_levels=8, n_features=4, log2_hashmap_size=19, base_resolution=16, growth=2.0)
+    assert level_groups(base) == [range(4, 8), range(4)]
+    two_features = GridSpec(n_levels=16, n_features=2, log2_hashmap_size=19, base_resolution=16, growth=1.38)
+    assert level_groups(two_features)[-1].start == 0
+    for grid in (base, two_features, GRID, GridSpec(5, 8, 10, 4, 1.5), GridSpec(3, 1, 10, 4, 1.5)):
+        groups = level_groups(grid)
+        assert [level for group in groups[::-1] for level in group] == list(range(grid.n_levels))
+        assert all(group.start * grid.n_features % 8 == 0 for group in groups)
+
+
 @pytest.mark.parametrize("n_data, n_grid", [(1, 1), (3, 1), (1, 3), (2, 2)])
 def test_slices_make_the_whole(n_data: int, n_grid: int) -> None:
     owned = assign_levels(GRID, n_grid)
     ranges = [owned.ranges(rank) for rank in range(n_grid)] if n_grid > 1 else everything(GRID.n_params)
     table = torch.randn(GRID.n_params)
-    ranks = [Sharding(rank, n_data, ranges) for rank in range(n_data * n_grid)]
+    cuts = (GRID.level_offsets[2], GRID.level_offsets[5]) if n_grid == 1 else ()
+    ranks = [Sharding(rank, n_data, ranges, cuts=cuts) for rank in range(n_data * n_grid)]
+    assert len(ranks[0].pieces) == 1 + len(cuts)
     slices = [sharding.pick(table) for sharding in ranks]
     assert all(len(part) % SECTOR == 0 for part in slices)
     assert torch.equal(ranks[0].assemble(slices), table)
@@ -49,17 +62,22 @@ def test_slices_make_the_whole(n_data: int, n_grid: int) -> None:
         whole, mine = sharding.shard(table, torch.device("cpu"))
         assert torch.equal(mine.master, part)
         assert mine.master.data_ptr() == mine.weights.data_ptr()
+        if sharding.alone:
+            assert whole is mine
+            continue
         padded = sharding.padded(whole.weights)
         assert torch.equal(padded[: len(whole.weights)], whole.weights)
-        mine.master.fill_(7)
-        assert float(padded[(sharding.rank // n_grid) * len(part)]) == 7
         assert whole.gradient.numel() == whole.weights.numel()
         assert whole.master.numel() == whole.first_moment.numel() == 0
+        for piece in sharding.pieces:  # what the collectives exchange: equal slices, whole sectors
+            assert (piece.end - piece.begin) % (n_data * SECTOR) == piece.own_begin % SECTOR == 0
+            own = padded[piece.begin : piece.end].view(n_data, -1)[sharding.rank // n_grid]
+            assert torch.equal(own, part[piece.own_begin : piece.own_end])
 
 
 def test_owners_share_the_optimiser_s_bytes() -> None:
     n = 10_000_000
     one, two = (training_bytes(n, 32, 0, 0, 0, ranks) for ranks in (1, 2))
     assert one == n * (BYTES_READ + BYTES_OWNED)
-    assert two == n * BYTES_READ + n * BYTES_OWNED // 2
+    assert two == n * BYTES_READ + n * (BYTES_OWNED + BYTES_SENT) // 2
     assert training_bytes(n, 32, 1000, 0, 0, 1) - one > 1000 * 4 * 32

@@ -17,7 +17,7 @@ from tests.parallel.spawn import NETWORK_JSON, REPOSITORY, environment, finish, 
 from nerfleet.data.synthetic import write_scene
 from nerfleet.errors import NerfleetError
 from nerfleet.parallel import ranks as ranks_module
-from nerfleet.parallel.heartbeat import EXIT_LOST
+from nerfleet.parallel.heartbeat import EXIT_LOST, ended
 from nerfleet.parallel.launch import check_gpus
 
 
@@ -123,7 +123,7 @@ def command(small_run: Path, tmp_path: Path) -> Iterator[Command]:
 
 
 def alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]]
+    return [pid for pid in pids if not ended(pid)]
 
 
 @pytest.mark.slow

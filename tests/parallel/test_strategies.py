@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.parallel.cases import psnr_config, small_scene, step_gradients
+from tests.parallel.cases import EIGHT_LEVELS, psnr_config, small_scene, step_gradients
 from tests.parallel.spawn import result, run_cases
 from torch import Tensor
 
@@ -25,7 +25,7 @@ def one_rank() -> dict[str, Any]:
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the results of all short cases on two ranks."""
     folder = tmp_path_factory.mktemp("two_ranks")
-    run_cases(folder, 2, "gradients_data", "gradients_grid", "nan", "refuse")
+    run_cases(folder, 2, "gradients_data", "gradients_pieces", "gradients_grid", "nan", "refuse")
     return folder
 
 
@@ -48,6 +48,14 @@ def check_gradients(found: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_gradients_of_two_ranks_are_those_of_one(one_rank: dict[str, Any], two_ranks: Path, case: str, rank: int) -> None:
     assert float(one_rank["table"].abs().max()) > 0
     check_gradients(result(two_ranks, case, rank), one_rank)
+
+
+def test_gradients_in_pieces_are_those_of_one_rank(two_ranks: Path) -> None:
+    expected = step_gradients(small_scene(), SingleDevice(), 1, EIGHT_LEVELS)
+    for rank in (0, 1):
+        found = result(two_ranks, "gradients_pieces", rank)
+        assert (found["groups"], found["early"]) == (2, True)
+        check_gradients(found, expected)
 
 
 @pytest.mark.slow

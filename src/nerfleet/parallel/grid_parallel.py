@@ -83,8 +83,8 @@ class LevelExchange:
 class GridOps:
     """``torch.ops.nerfleet``, with the ops of a training step that read the table going through a :class:`LevelExchange`."""
 
-    def __init__(self, exchange: LevelExchange, ranks: Ranks, ops: Any) -> None:
-        self._exchange, self._ranks, self._ops = exchange, ranks, ops
+    def __init__(self, exchange: LevelExchange, parallel: GridParallel, ops: Any) -> None:
+        self._exchange, self._parallel, self._ranks, self._ops = exchange, parallel, parallel.ranks, ops
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
@@ -93,6 +93,7 @@ class GridOps:
         from nerfleet.kernels.trace import cpu
 
         table, interpolation = arguments[4], arguments[9]
+        self._parallel.settle()
 
         def encode(positions: Tensor) -> Tensor:
             return self._exchange.forward(positions, table, interpolation)
@@ -103,6 +104,7 @@ class GridOps:
     def field_density(self, positions: Tensor, table: Tensor, mlp: Tensor, *arguments: Any) -> Tensor:
         from nerfleet.kernels.field import cpu
 
+        self._parallel.settle()
         with self._ranks.waiting():
             features = self._exchange.forward(positions, table, arguments[3])
         return cpu.density_outputs(features, mlp, arguments[4])[:, 0].clone()
@@ -135,7 +137,7 @@ class GridParallel(DataParallel):
     def ops(self, ops: Any) -> Any:
         assert self.ownership is not None
         rank = self.rank % self._degrees.grid
-        return GridOps(LevelExchange(self.ownership, rank, self._mesh.get_group(GRID_AXIS), ops), self.ranks, ops)
+        return GridOps(LevelExchange(self.ownership, rank, self._mesh.get_group(GRID_AXIS), ops), self, ops)
 
     def part(self, n: int) -> tuple[int, int]:
         """Equal parts, which may overlap: every rank of a group must come with the same number of pieces."""

@@ -145,7 +145,7 @@ def machine() -> str:
 
 def ended(process: int) -> bool:
     """Whether a process of this machine has ended (Linux; False where that cannot be seen)."""
-    try:
+    try:  # the state follows the name, which may hold anything
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
     except FileNotFoundError:
         return Path("/proc/self/stat").exists()

@@ -164,9 +164,18 @@ def _meet_again(error: Exception, together: Machines | None, last: bool) -> None
     time.sleep(1.0)
 
 
+def _end_with_launcher() -> None:
+    """A rank does not outlive its launcher; its parent in the system's eyes is the server."""
+    launcher = multiprocessing.parent_process()
+    if launcher is not None:
+        launcher.join()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _rank(entry: Entry, words: Sequence[str], outcomes: str) -> None:
     """A rank's process, forked by the server."""
     os.environ[OUTCOME_FOLDER] = outcomes  # the server may have begun before it was known
+    threading.Thread(target=_end_with_launcher, daemon=True).start()
     os.setsid()  # Ctrl-C reaches the launcher alone, which passes it on
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_NAME, f"nerfleet {os.environ['RANK']}".encode(), 0, 0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from nerfleet.kernels.hash_grid.spec import LEVEL_INTS, GridSpec
 
@@ -54,6 +55,20 @@ def assign_levels(grid: GridSpec, n_ranks: int) -> Ownership:
         least = min(range(n_ranks), key=lambda rank: (sum(cost[i] for i in owned[rank]), rank))
         owned[least].append(level)
     return Ownership(grid, tuple(tuple(sorted(levels)) for levels in owned))
+
+
+def level_groups(grid: GridSpec) -> list[range]:
+    """Levels whose gradients travel together, in the order in which they are computed: the finest first.
+
+    Large (capped) levels in two halves, then the small coarse ones, so that little is left to send when the last is computed; every
+    group begins at a multiple of the levels that the scatter computes together, at 16 bytes of a sample's features.
+    """
+    offsets, together = grid.level_offsets, 2 if grid.n_features > 4 else max(4, 8 // grid.n_features)
+    sizes = [offsets[level + 1] - offsets[level] for level in range(grid.n_levels)]
+    first_large = next(level for level in range(grid.n_levels) if 2 * sizes[level] > max(sizes))
+    middle = (first_large + grid.n_levels) // 2
+    edges = sorted({0, first_large // together * together, middle // together * together, grid.n_levels})
+    return [range(a, b) for a, b in pairwise(edges)][::-1]
 
 
 def everything(n_params: int) -> list[list[tuple[int, int]]]:

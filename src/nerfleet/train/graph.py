@@ -14,22 +14,30 @@ class GraphedStep:
 
     The first step runs as it is (kernels are compiled and loaded, buffers of the allocator settle); then the step and
     the two kinds of occupancy refresh are captured when first needed.
+
+    A replay ends with the rays of the next step: those need no new weights, which other ranks send meanwhile.
     """
 
     def __init__(self, step: TrainStep) -> None:
         self._step = step
         self._graphs: dict[str, torch.cuda.CUDAGraph] = {}
         self._ran_eagerly: set[str] = set()
+        self._drawn = -1
 
     def __call__(self, step: int) -> None:
         if step % refresh_period(step, self._step.config.reference_step_ratio) == 0:
             kind = "first refreshes" if step < WARM_UP_STEPS else "refresh"
             self._run(kind, lambda: self._step.refresh_occupancy(step))
-        self._run("step", self._forward_backward_update)
+        if self._drawn != step:  # the first, or after one that ran outside of the graph
+            self._step.draw()
+        self._run("step", self._learn_update_draw)
+        self._drawn = step + 1
 
-    def _forward_backward_update(self) -> None:
-        self._step.forward_backward()
+    def _learn_update_draw(self) -> None:
+        self._step.learn()
         self._step.update()
+        self._step.draw()
+        self._step.parallel.settle()
 
     def _run(self, kind: str, work: Callable[[], None]) -> None:
         if kind not in self._ran_eagerly:

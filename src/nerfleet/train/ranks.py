@@ -47,7 +47,10 @@ class Parallel(Protocol):
         """Sum gradients, counters and loss over ranks: in place, for the sharded group into ``owned.gradient``."""
 
     def publish(self, whole: ParameterGroup, owned: ParameterGroup) -> None:
-        """New weights of all owners -> ``whole.weights``."""
+        """New weights of all owners -> ``whole.weights``; they may arrive as late as :meth:`settle`, or the op that reads them."""
+
+    def settle(self) -> None:
+        """Wait for what is under way (on CUDA the stream does)."""
 
     def whole(self, part: Tensor, n: int) -> Tensor:
         """[n] of all owners' parts."""
@@ -114,6 +117,9 @@ class SingleDevice:
         return None
 
     def publish(self, whole: ParameterGroup, owned: ParameterGroup) -> None:
+        return None
+
+    def settle(self) -> None:
         return None
 
     def whole(self, part: Tensor, n: int) -> Tensor:

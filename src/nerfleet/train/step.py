@@ -96,8 +96,13 @@ class TrainStep:
 
     def forward_backward(self) -> None:
         """Rays of this step, their loss and all gradients."""
-        ops, config, rays, samples, control = self.ops, self.config, self.rays, self.samples, self.control
-        optimizer, cameras = config.network.optimizer, self.cameras
+        self.draw()
+        self.learn()
+
+    def draw(self) -> None:
+        """Rays of this step; needs no weights. Once more is the same."""
+        ops, config, rays, control, cameras = self.ops, self.config, self.rays, self.control, self.cameras
+        optimizer = config.network.optimizer
         schedule = (config.reference_step_ratio, optimizer.learning_rate, optimizer.decay_start, optimizer.decay_interval, optimizer.decay_base)
         ops.begin(control.state, control.hyper, *schedule, optimizer.ema_decay)
         self.parallel.divide(control.state, self.rank_state)
@@ -106,6 +111,10 @@ class TrainStep:
             self.rank_state, self.parallel.seed(config.seed), self.cone_angle, self.aabb_scale, BACKGROUNDS[config.background], config.nerf_compatibility,
             rays.origins, rays.directions, rays.starts, rays.targets, rays.backgrounds,
         )  # fmt: skip
+
+    def learn(self) -> None:
+        """Loss of the rays and all gradients."""
+        ops, config, rays, samples, control = self.ops, self.config, self.rays, self.samples, self.control
         ops.trace(
             rays.origins, rays.directions, rays.starts, self.rank_state, *self._march(), self.table.weights, self.mlp.weights, *self.spec.arguments,
             MIN_TRANSMITTANCE, rays.rgb, rays.transmittance, samples.ray_indices, samples.positions, samples.t, samples.dt, samples.features, samples.rgb,

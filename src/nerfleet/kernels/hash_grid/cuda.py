@@ -88,11 +88,15 @@ def hash_grid_backward(
     grad_table: Tensor,
     count: Tensor | None,
 ) -> None:
-    """Adds to ``grad_table``; nothing is read on the host."""
+    """Adds to ``grad_table``; nothing is read on the host. ``grad_features`` may be columns of a wider tensor."""
     require_half("grad_features", grad_features)
     require_half("grad_table", grad_table)
-    program = Program(SOURCE, grid_defines(n_features, levels, interpolation))
-    n = len(positions)
+    n, width, row = len(positions), len(scales) * n_features, grad_features.stride(0)
+    defines = grid_defines(n_features, levels, interpolation)
+    if n and row != width:
+        defines = (*defines, ("NF_ROW", row))
+        grad_features = grad_features.as_strided(((n - 1) * row + width,), (1,))
+    program = Program(SOURCE, defines)
     teams = -(-n // RUN)
     arguments = (positions.contiguous(), grad_features, pack_grid(scales, levels), count, n, grad_table)
     blocks = (-(-teams * 8 // BLOCK), len(scales) // levels_a_team(len(scales), n_features))

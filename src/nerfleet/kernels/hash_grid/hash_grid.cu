@@ -2,8 +2,13 @@
 //   positions     [n, 3] f32 in the unit cube
 //   table         [n_params] f16, levels one after the other, an entry's features adjacent; grad_table the same, added to
 //   features      [n, NF_LEVELS * NF_FEATURES] f16; grad_features the same
+//                 (as columns of rows of NF_ROW halves)
 //   count         [1] i32 samples that are valid, or null: all n
 #include "hash_grid.cuh"
+
+#ifndef NF_ROW
+#define NF_ROW N_FEATURES
+#endif
 
 constexpr int RUN = 16;  // neighbouring samples that one team walks along
 
@@ -44,7 +49,7 @@ constexpr int LEVELS = NF_LEVELS % 4 == 0 && NF_FEATURES <= 4 ? 4 : (NF_LEVELS %
 __device__ __forceinline__ void load_gradients(const __half* p, float (&g)[LEVELS][NF_FEATURES]) {
     constexpr int N = LEVELS * NF_FEATURES;
     float* flat = &g[0][0];
-    if constexpr (N % 8 == 0 && N_FEATURES % 8 == 0) {
+    if constexpr (N % 8 == 0 && NF_ROW % 8 == 0) {
 #pragma unroll
         for (int i = 0; i < N; i += 8) {
             const uint4 v = __ldg(reinterpret_cast<const uint4*>(p + i));
@@ -76,7 +81,7 @@ hash_grid_backward(const float* positions, const __half* grad_features, const Gr
     vec3 following = load3(positions + 3 * static_cast<size_t>(first));
     for (int s = first; s < end; ++s) {
         float g[LEVELS][NF_FEATURES];
-        load_gradients(gradient + static_cast<size_t>(s) * N_FEATURES, g);
+        load_gradients(gradient + static_cast<size_t>(s) * NF_ROW, g);
         const vec3 position = following;
         following = load3(positions + 3 * static_cast<size_t>(min(s + 1, end - 1)));
 #pragma unroll
