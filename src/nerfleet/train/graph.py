@@ -22,16 +22,14 @@ class GraphedStep:
         self._step = step
         self._graphs: dict[str, torch.cuda.CUDAGraph] = {}
         self._ran_eagerly: set[str] = set()
-        self._drawn = -1
 
     def __call__(self, step: int) -> None:
         if step % refresh_period(step, self._step.config.reference_step_ratio) == 0:
             kind = "first refreshes" if step < WARM_UP_STEPS else "refresh"
             self._run(kind, lambda: self._step.refresh_occupancy(step))
-        if self._drawn != step:  # the first, or after one that ran outside of the graph
+        if not self._step.drawn:  # the first, or after one that ran outside of the graph
             self._step.draw()
         self._run("step", self._learn_update_draw)
-        self._drawn = step + 1
 
     def _learn_update_draw(self) -> None:
         self._step.learn()

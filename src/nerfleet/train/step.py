@@ -79,6 +79,7 @@ class TrainStep:
         n_points = min(OCCUPANCY_POINTS_AT_ONCE, self._refresh_samples(0))
         self.cells = torch.zeros(n_points, dtype=torch.int32, device=device)
         self.points = torch.zeros(n_points, 3, device=device)
+        self.drawn = False  # whether ``rays`` are those of the step to come
 
     def _initial_rays(self) -> int:
         wanted = int(self.config.initial_rays * self.config.reference_step_ratio)
@@ -111,6 +112,7 @@ class TrainStep:
             self.rank_state, self.parallel.seed(config.seed), self.cone_angle, self.aabb_scale, BACKGROUNDS[config.background], config.nerf_compatibility,
             rays.origins, rays.directions, rays.starts, rays.targets, rays.backgrounds,
         )  # fmt: skip
+        self.drawn = True
 
     def learn(self) -> None:
         """Loss of the rays and all gradients."""
@@ -146,6 +148,7 @@ class TrainStep:
         ops.adam(*self.owned.tensors(), control.hyper, control.counters, *constants, 0.0, config.loss_scale, True)
         self.parallel.publish(self.table, self.owned)
         ops.advance(control.state, control.counters, control.hyper, control.loss_sum, control.stats, config.batch_size, self.max_rays)
+        self.drawn = False
 
     def _refresh_samples(self, step: int) -> int:
         """Densities that a refresh looks at, in proportion to the batch."""
