@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--fox", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--decay", type=int, nargs=2, metavar=("START", "INTERVAL"), help="steps of the learning rate's decay; default: instant-ngp's")
+    parser.add_argument("--decay", type=int, nargs=2, metavar=("START", "INTERVAL"), help="steps of the learning rate's decay (instant-ngp: 20000 10000)")
     parser.add_argument("--near-distance", type=float, default=TrainConfig().near_distance)
     parser.add_argument("--start-up", action="store_true", help="also time the start of a process, kernels not cached and cached")
     parser.add_argument("--big", action="store_true", help="also time the big network on lego")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -17,6 +18,20 @@ else:
     # Compilation at the first example would trip the deadline; a failure must come back at the next run.
     settings.register_profile("nerfleet", deadline=None, derandomize=True, max_examples=50)
     settings.load_profile("nerfleet")
+
+
+HAS_COMMAND_LINE = importlib.util.find_spec("tyro") is not None
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """A GPU machine may lack the command line's packages: then its tests are left out, and the header says so."""
+    if HAS_COMMAND_LINE or collection_path.suffix != ".py":
+        return None
+    return True if "nerfleet.cli" in collection_path.read_text() else None
+
+
+def pytest_report_header() -> str | None:
+    return None if HAS_COMMAND_LINE else "tyro is not installed: tests of the command line are left out"
 
 
 def real_data() -> Path | None:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from nerfleet.config import EncodingConfig, NetworkConfig, TrainConfig, check_aabb_scale, to_dict, train_config_from_dict
+from nerfleet.config import REFERENCE_BATCH, EncodingConfig, NetworkConfig, OptimizerConfig, TrainConfig, check_aabb_scale, to_dict, train_config_from_dict
 from nerfleet.errors import NerfleetError
 from nerfleet.kernels.march.reference import MAX_SAMPLES
 
@@ -55,6 +55,18 @@ def test_bad_encoding_is_named(knob: str, value: object) -> None:
     encoding = dataclasses.replace(EncodingConfig(), **{knob: value})
     with pytest.raises(NerfleetError, match=f"^encoding.{knob}: "):
         encoding.validate()
+
+
+def test_learning_rate_decays_at_parts_of_the_run() -> None:
+    def decay(**changes: object) -> tuple[int, int]:
+        optimizer = dataclasses.replace(TrainConfig(), **changes).with_schedule().network.optimizer
+        return optimizer.decay_start, optimizer.decay_interval
+
+    assert decay() == (10_000, 4_000)
+    assert decay(batch_size=REFERENCE_BATCH // 4) == (2_500, 1_000)  # counted in steps of the reference batch
+    assert decay(steps=600) == (500, 120)
+    own = dataclasses.replace(NetworkConfig(), optimizer=OptimizerConfig(decay_start=0, decay_interval=7))
+    assert decay(network=own) == (0, 7)
 
 
 def test_unknown_key_of_another_version() -> None:

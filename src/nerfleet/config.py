@@ -17,6 +17,8 @@ UNIT_BATCH = 1 << 14
 """Samples in one unit of ``batch_size`` as the basic and advanced modes count it."""
 REFERENCE_BATCH = 1 << 18
 """Samples in the batch that instant-ngp's schedules are written for."""
+FIRST_DECAY = 500
+"""Steps of ``REFERENCE_BATCH`` before which the learning rate does not decay by itself: a field that is still taking shape gains by a high one."""
 MAX_AABB_SCALE = 128
 GRID_TYPES = ("HashGrid", "DenseGrid", "TiledGrid")
 LOSSES = ("Huber", "L2", "RelativeL2", "L1", "MAPE", "SMAPE", "LogL1")
@@ -98,8 +100,8 @@ class OptimizerConfig:
     beta2: float = 0.99
     epsilon: float = 1e-15
     l2_reg: float = 1e-6  # on the networks' weights only
-    decay_start: int = 20_000  # in steps of REFERENCE_BATCH samples
-    decay_interval: int = 10_000
+    decay_start: int = -1  # in steps of REFERENCE_BATCH samples; -1: half of the run
+    decay_interval: int = -1  # -1: a fifth of the run
     decay_base: float = 0.33
     ema_decay: float = 0.95
 
@@ -113,8 +115,9 @@ class OptimizerConfig:
                 "use 0 up to (not including) 1",
             )
         check(self.epsilon > 0, "optimizer.epsilon", f"{self.epsilon}", "use a positive number")
-        check(self.decay_interval > 0, "optimizer.decay_interval", f"{self.decay_interval}", "use a positive number of steps")
-        check(self.decay_start >= 0, "optimizer.decay_start", f"{self.decay_start}", "use 0 or more steps")
+        interval, start = self.decay_interval, self.decay_start
+        check(interval == -1 or interval > 0, "optimizer.decay_interval", f"{interval}", "use a positive number of steps, or -1 (a fifth of the run)")
+        check(start >= -1, "optimizer.decay_start", f"{start}", "use 0 or more steps, or -1 (half of the run)")
         check(0 < self.decay_base <= 1, "optimizer.decay_base", f"{self.decay_base}", "use a number above 0, at most 1")
         check(self.l2_reg >= 0, "optimizer.l2_reg", f"{self.l2_reg}", "use 0 or more")
 
@@ -151,7 +154,7 @@ class TrainConfig:
     background: Literal["random", "black", "white"] = "random"
     nerf_compatibility: bool = False  # blend in sRGB, cone angle 0, black background, as the original NeRF
     cone_angle: float = -1.0  # -1: 0 for aabb_scale 1, else 1/256
-    near_distance: float = 0.1
+    near_distance: float = 0.3  # internal units; density nearer to a camera is pushed away (instant-ngp: 0.1; docs/log.md)
     loss_scale: float = 128.0
     max_skipped_steps: int = 100  # non-finite steps in a row after which training ends
     checkpoint_every_seconds: float = 30.0
@@ -196,6 +199,16 @@ class TrainConfig:
         if self.cone_angle >= 0:
             return self.cone_angle
         return default_cone_angle(aabb_scale)
+
+    def with_schedule(self) -> TrainConfig:
+        """The same with numbers for the learning rate's decay: unless the network says otherwise, x 0.33 after 50, 70 and 90 % of the run, in
+        short runs not before FIRST_DECAY steps of REFERENCE_BATCH.
+        """
+        optimizer, n_steps = self.network.optimizer, self.steps * self.reference_step_ratio
+        start = optimizer.decay_start if optimizer.decay_start >= 0 else max(round(n_steps / 2), FIRST_DECAY)
+        interval = optimizer.decay_interval if optimizer.decay_interval > 0 else max(round(n_steps / 5), 1)
+        optimizer = dataclasses.replace(optimizer, decay_start=start, decay_interval=interval)
+        return dataclasses.replace(self, network=dataclasses.replace(self.network, optimizer=optimizer))
 
     @property
     def reference_step_ratio(self) -> float:

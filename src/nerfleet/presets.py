@@ -14,14 +14,7 @@ from nerfleet.errors import NerfleetError
 MAX_PARENTS = 16
 
 
-def _sized(log2_hashmap_size: int, decay_start: int = 20_000, decay_interval: int = 10_000) -> NetworkConfig:
-    return NetworkConfig(
-        encoding=EncodingConfig(log2_hashmap_size=log2_hashmap_size),
-        optimizer=OptimizerConfig(decay_start=decay_start, decay_interval=decay_interval),
-    )
-
-
-NETWORKS: dict[str, NetworkConfig] = {"small": _sized(15, 10_000, 5_000), "base": _sized(19), "big": _sized(21)}
+NETWORKS = {name: NetworkConfig(encoding=EncodingConfig(log2_hashmap_size=size)) for name, size in (("small", 15), ("base", 19), ("big", 21))}
 
 
 def load_network(name: str) -> NetworkConfig:

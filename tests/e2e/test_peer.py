@@ -46,7 +46,7 @@ def render_psnr(peer_dir: Path, data_dir: Path, name: str, view: int, downscale:
     camera = pinhole(planned_cameras(plan_scene(data_dir / name, "test"), downscale))[view : view + 1]
     with np.load(peer_dir / f"{name}_small_renders.npz") as pictures:
         theirs = linear_to_srgb(torch.from_numpy(pictures[f"view{view}"][..., :3].astype(np.float32)))
-    ours = render_image(model_of(peer_dir, name), camera, step_cascades=False).over((0.0, 0.0, 0.0))
+    ours = render_image(model_of(peer_dir, name), camera, min_transmittance=1e-4, step_cascades=False).over((0.0, 0.0, 0.0))
     assert ours.shape == theirs.shape
     return psnr(ours.clamp(0, 1), theirs.clamp(0, 1))
 

@@ -48,6 +48,7 @@ def test_a_step_that_is_not_finite_changes_nothing(poison: Poison, monkeypatch: 
     monkeypatch.setattr(TrainStep, "update", watched)
     poison(lambda step: step in (3, 4))
     result = train(scene, config(steps=8), device="cpu")
+    del masters[0]  # the step that compiles
     assert result.skipped_steps == 2
     assert torch.equal(masters[2], masters[4])
     assert not torch.equal(masters[1], masters[2])

@@ -172,3 +172,15 @@ def test_refresh_finds_what_is_dense(scene: Scene) -> None:
     assert 0.3 < float(found.float().mean()) < 1
     assert float(values.max()) == pytest.approx(march_reference.MIN_STEP)
     assert not step.occupancy_updates.any()
+
+
+def test_compiling_leaves_no_trace(scene: Scene) -> None:
+    compiled, fresh = new_step(scene, torch.device("cpu")), new_step(scene, torch.device("cpu"))
+    compiled.compile()
+    for step in (compiled, fresh):
+        for number in range(3):
+            step(number)
+    ours, theirs = compiled.state_tensors(), fresh.state_tensors()
+    for name, tensor in theirs.items():
+        assert torch.equal(ours[name], tensor), name
+    assert torch.equal(compiled.control.stats, fresh.control.stats)

@@ -56,7 +56,7 @@ def test_the_result_is_complete(finished: Finished, scene: Scene, held_out: Scen
     assert 0 < result.train_seconds < 60
     assert result.history.seconds == sorted(result.history.seconds)
     assert result.history.evaluations == [(STEPS, result.train_seconds, result.evaluation.psnr_mean if result.evaluation else None)]
-    assert result.model.network == NETWORK
+    assert result.model.network == config().with_schedule().network
     assert bool(torch.isfinite(result.model.table).all())
     assert result.evaluation is not None
     assert [view.name for view in result.evaluation.views] == list(held_out.names)

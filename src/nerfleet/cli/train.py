@@ -84,7 +84,7 @@ class Arguments:
     downscale: int = 1
     background: Literal["random", "black", "white"] = "random"
     nerf_compatibility: bool = False
-    near_distance: float = 0.1
+    near_distance: float = 0.3
     device: Device = "auto"
     seed: int = 1337
     train_on_all: bool = False

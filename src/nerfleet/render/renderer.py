@@ -18,6 +18,8 @@ from nerfleet.kernels.march.reference import to_lattice
 from nerfleet.kernels.rays.camera import START_MARGIN
 from nerfleet.nn.model import Model
 
+MIN_TRANSMITTANCE = 1e-3
+"""Of pictures. Training goes on to 1e-4; the held-out PSNR of fox is the same, and a picture takes a fifth less time."""
 RAYS_AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 21}
 
 
@@ -43,7 +45,7 @@ class Rendered:
 
 
 def render_rays(
-    model: Model, origins: Tensor, directions: Tensor, *, jitter: float | Tensor = 0.5, min_transmittance: float = 1e-4, step_cascades: bool = True
+    model: Model, origins: Tensor, directions: Tensor, *, jitter: float | Tensor = 0.5, min_transmittance: float = MIN_TRANSMITTANCE, step_cascades: bool = True
 ) -> Rendered:
     """Trace rays [n, 3] with unit directions (internal space, the model's device).
 
@@ -91,7 +93,7 @@ def render_image(
     camera: Cameras,
     *,
     spp: int = 1,
-    min_transmittance: float = 1e-4,
+    min_transmittance: float = MIN_TRANSMITTANCE,
     step_cascades: bool = True,
     progress: Callable[[float], None] | None = None,
 ) -> Rendered:
@@ -118,7 +120,7 @@ def render_image(
 
 def render_range(model: Model, camera: Cameras, first: int, end: int) -> Rendered:
     """Pixels ``first`` to ``end`` of ONE camera, row by row, as :func:`render_image` sees them: [end - first]."""
-    return _render_range(model, camera.to(model.device), int(camera.resolution[0, 0]), first, end, (0.5, 0.5), 0.5, 1e-4, True)
+    return _render_range(model, camera.to(model.device), int(camera.resolution[0, 0]), first, end, (0.5, 0.5), 0.5, MIN_TRANSMITTANCE, True)
 
 
 def _render_range(

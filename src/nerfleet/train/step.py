@@ -55,6 +55,7 @@ class TrainStep:
 
     def __init__(self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel, fresh: bool = True) -> None:
         """fresh: begin at step 0; else a checkpoint follows, which brings the occupancy."""
+        config = config.with_schedule()
         self.config, self.device, self.parallel = config, device, parallel
         self.aabb_scale, self.render_aabb = scene.aabb_scale, scene.render_aabb
         self.cone_angle = config.scene_cone_angle(scene.aabb_scale)
@@ -187,11 +188,22 @@ class TrainStep:
         """Tensors of ``state_tensors`` that are spread over ranks -> their length on one device."""
         return {f"table.{part}": self.spec.grid.n_params for part in self._saved}
 
+    def compile(self) -> None:
+        """Run the first step and undo it, so that everything is compiled and loaded before a run's clock starts. All ranks together."""
+        before = {name: tensor.to("cpu", copy=True) for name, tensor in self.state_tensors().items()}
+        self(0)
+        self.parallel.settle()
+        for name, tensor in self.state_tensors().items():
+            tensor.copy_(before[name])
+        self.control.stats.zero_()
+        self.restore()
+
     def restore(self) -> None:
         """After ``state_tensors`` were written: bring the derived tensors in line. All ranks together."""
         for group in (self.mlp, self.owned):
             if group.weights.data_ptr() != group.master.data_ptr():
                 group.weights.copy_(group.master)
         self.parallel.publish(self.table, self.owned)
+        self.parallel.settle()
         for group in (self.mlp, self.table, self.owned):
             group.gradient.zero_()

@@ -140,6 +140,7 @@ class _Run:
         self.store = CheckpointStore(out) if out is not None else None
         found = self._found(scene)
         self.step = TrainStep(scene, config, device, parallel, fresh=found is None)
+        self.step.compile()
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
         self.done = self.first = 0  # steps issued, of these before this session
         self.trained_samples = 0

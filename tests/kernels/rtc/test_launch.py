@@ -78,8 +78,10 @@ def test_launch_on_the_current_stream(path: Path, tmp_path: Path, monkeypatch: p
 
 @pytest.mark.gpu
 def test_importing_the_kernels_starts_no_cuda() -> None:
+    import os
     import subprocess
     import sys
 
     program = "import sys, torch, nerfleet.train.trainer; assert not torch.cuda.is_initialized(); assert 'cuda.bindings' not in sys.modules"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode == 0

@@ -1,7 +1,7 @@
 """Hash grid on the CPU: numba, parallel over blocks of points (forward) and over levels (backward, so without races).
 
-What costs is waiting for memory: the eight entries of a point are known before the first is read, so that all reads are
-under way together, and a block is worked off level by level, so that a level's entries stay in cache.
+What costs is waiting for memory: a table is larger than the caches, and its entries are visited at random. A block is worked
+off level by level, and the entries of the point AHEAD places further on are asked for while those of this one are used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from collections.abc import Callable
 import numba
 import numpy as np
 
+from nerfleet.kernels.hash_grid.prefetch import prefetch_read, prefetch_write
+
 BLOCK = 8192
+AHEAD = 16
 
 
 @numba.njit(inline="always")
@@ -61,6 +64,15 @@ def corners(x, y, z, scale, layout, interpolation):
 
 
 @numba.njit(inline="always")
+def entries_of(x, y, z, scale, layout, interpolation):
+    """Entries of the eight vertices around a point of the unit cube."""
+    x, _ = split(x, scale, interpolation)
+    y, _ = split(y, scale, interpolation)
+    z, _ = split(z, scale, interpolation)
+    return vertices(x, y, z, layout)
+
+
+@numba.njit(inline="always")
 def layout_of(level):
     """A row of ``GridSpec.levels`` (uint32) -> (entries, hashed, stride of y, stride of z)."""
     return level[1], level[3] != 0, level[4], level[5]
@@ -79,7 +91,12 @@ def kernels(n_features: int) -> tuple[Callable, Callable]:
             for level in range(scales.shape[0]):
                 layout, scale = layout_of(levels[level]), scales[level]
                 first, column = np.uint64(levels[level, 2]), level * n_features
-                for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+                end = min(n, (block + 1) * BLOCK)
+                for i in range(block * BLOCK, end):
+                    k = min(i + AHEAD, end - 1)
+                    ahead = entries_of(positions[k, 0], positions[k, 1], positions[k, 2], scale, layout, interpolation)
+                    for corner in range(8):
+                        prefetch_read(table, (first + np.uint64(ahead[corner])) * width)
                     entries, weights = corners(positions[i, 0], positions[i, 1], positions[i, 2], scale, layout, interpolation)
                     for f in range(n_features):
                         value = np.float32(0)
@@ -98,7 +115,12 @@ def kernels(n_features: int) -> tuple[Callable, Callable]:
             if level < n_levels:
                 layout, scale = layout_of(levels[level]), scales[level]
                 first, column = np.uint64(levels[level, 2]), level * n_features
-                for i in range(positions.shape[0]):
+                last = positions.shape[0] - 1
+                for i in range(last + 1):
+                    k = min(i + AHEAD, last)
+                    ahead = entries_of(positions[k, 0], positions[k, 1], positions[k, 2], scale, layout, interpolation)
+                    for corner in range(8):
+                        prefetch_write(grad_table, (first + np.uint64(ahead[corner])) * width)
                     entries, weights = corners(positions[i, 0], positions[i, 1], positions[i, 2], scale, layout, interpolation)
                     for corner in range(8):
                         for f in range(n_features):
