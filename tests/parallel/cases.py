@@ -100,7 +100,20 @@ def _gradients_of_levels(ranks: Ranks, grid: int) -> Result:
     parallel = GridParallel(ranks, Degrees(ranks.world_size // grid, grid), shares((1.0,) * ranks.world_size), None)
     found = step_gradients(small_scene(), parallel, ranks.world_size)
     assert parallel.ownership is not None
-    return found | {"levels": parallel.ownership.levels}
+    return found | {"units": parallel.ownership.units, "width": parallel.ownership.width}
+
+
+TWO_LEVELS = dataclasses.replace(NETWORK, encoding=dataclasses.replace(NETWORK.encoding, n_levels=2))
+"""Fewer levels than four ranks."""
+
+
+def gradients_columns(ranks: Ranks, folder: Path) -> Result:
+    """More ranks than levels: each level of four features is split into two columns of two."""
+    n = ranks.world_size
+    parallel = GridParallel(ranks, Degrees(1, n), shares((1.0,) * n), None)
+    found = step_gradients(small_scene(), parallel, n, TWO_LEVELS)
+    assert parallel.ownership is not None
+    return found | {"width": parallel.ownership.width}
 
 
 def resume_grid(ranks: Ranks, folder: Path) -> Result:
@@ -225,7 +238,7 @@ def refuse(ranks: Ranks, folder: Path) -> Result:
 
 
 CASE_FUNCTIONS = (
-    *(gradients_data, gradients_pieces, gradients_grid, gradients_hybrid, nan),
+    *(gradients_data, gradients_pieces, gradients_grid, gradients_hybrid, gradients_columns, nan),
     *(train_split, train_replicate, train_grid, resume, resume_grid),
     *(speed_balanced, speed_equal, stall, refuse),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.parallel.cases import EIGHT_LEVELS, psnr_config, small_scene, step_gradients
+from tests.parallel.cases import EIGHT_LEVELS, TWO_LEVELS, psnr_config, small_scene, step_gradients
 from tests.parallel.spawn import result, run_cases
 from torch import Tensor
 
@@ -61,11 +61,15 @@ def test_gradients_in_pieces_are_those_of_one_rank(two_ranks: Path) -> None:
 @pytest.mark.slow
 def test_gradients_of_four_ranks_are_those_of_one(one_rank: dict[str, Any], tmp_path: Path) -> None:
     cases = ("gradients_data", "gradients_grid", "gradients_hybrid")
-    run_cases(tmp_path, 4, *cases)
+    two_levels = step_gradients(small_scene(), SingleDevice(), 1, TWO_LEVELS)
+    run_cases(tmp_path, 4, *cases, "gradients_columns")
     for rank in range(4):
         for case in cases:
             check_gradients(result(tmp_path, case, rank), one_rank)
-    assert sorted(level for own in result(tmp_path, "gradients_hybrid", 0)["levels"] for level in own) == [0, 1, 2, 3]
+        columns = result(tmp_path, "gradients_columns", rank)
+        assert columns["width"] == 2
+        check_gradients(columns, two_levels)
+    assert sorted(unit for own in result(tmp_path, "gradients_hybrid", 0)["units"] for unit in own) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

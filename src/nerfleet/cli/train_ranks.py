@@ -126,7 +126,11 @@ def _check(arguments: Arguments, device_type: str, world_size: int) -> None:
     from nerfleet.parallel.mesh import degrees
 
     config = config_from(arguments, device_type, world_size)
-    degrees(arguments.parallel, world_size, arguments.grid_degree, config.network.encoding.n_levels)
+    degrees(arguments.parallel, world_size, arguments.grid_degree, _columns(config))
+
+
+def _columns(config: TrainConfig) -> int:
+    return config.network.encoding.n_levels * config.network.encoding.n_features_per_level
 
 
 def _load(arguments: Arguments, ranks: Ranks, parts: list[float], say: Callable[[str], None]) -> tuple[Scene, Scene | None]:
@@ -165,7 +169,7 @@ def _strategy(arguments: Arguments, ranks: Ranks, config: TrainConfig, parts: li
     held = ranks.exchange(len(scene.pixels))
     pixel_shares = [n / sum(held) for n in held] if arguments.views == "split" else None
     memory = max(ranks.exchange(_memory(config, scene, ranks)), key=lambda one: one[0] / max(one[1], 1))
-    chosen = degrees(arguments.parallel, ranks.world_size, arguments.grid_degree, config.network.encoding.n_levels, *memory)
+    chosen = degrees(arguments.parallel, ranks.world_size, arguments.grid_degree, _columns(config), *memory)
     if chosen.grid == 1:
         return DataParallel(ranks, parts, pixel_shares, measured=not arguments.rank_speed)
     if ranks.device.type == "cuda":

@@ -21,7 +21,7 @@ from torch import Tensor
 from nerfleet.kernels.control.op import N_RANK_STATE, STATE_ALL_RAYS, STATE_FIRST_RAY, STATE_RAYS, STATE_STEP
 from nerfleet.parallel.ownership import everything, level_groups
 from nerfleet.parallel.sharding import Sharding
-from nerfleet.parallel.shares import MAX_OVERLOAD, edges, rebalanced
+from nerfleet.parallel.shares import MAX_OVERLOAD, edges, limited, rebalanced
 from nerfleet.parallel.traffic import OverlappedOps, Traffic, send_weights
 
 if TYPE_CHECKING:
@@ -146,6 +146,15 @@ class DataParallel:
         speeds = self.exchange(int(rank_state[STATE_RAYS]) / max(seconds, 1e-9))
         self.shares = rebalanced(self.shares, speeds)
         self._edges.copy_(torch.tensor(edges(self.shares), dtype=torch.float64))
+
+    def remember(self) -> dict[str, Any]:
+        return {"shares": self.shares} if self._measured else {}
+
+    def recall(self, values: dict[str, Any]) -> None:
+        known = [float(share) for share in values.get("shares", [])]
+        if self._measured and len(known) == self.world_size:
+            self.shares = limited(known)
+            self._edges.copy_(torch.tensor(edges(self.shares), dtype=torch.float64))
 
     def agree(self, step: int, wishes: int) -> int:
         self.ranks.heartbeat.at(step)

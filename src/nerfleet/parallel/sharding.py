@@ -19,10 +19,27 @@ from torch import Tensor
 from nerfleet.nn.field import ParameterGroup, allocate
 
 SECTOR = 32
-Ranges = list[tuple[int, int]]
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 """Under their names since torch 2.13, else the older ones, which newer versions warn of."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Parameters ``first`` to ``end`` of a whole table, of each ``row`` of them the ``width`` from ``column`` on."""
+
+    first: int
+    end: int
+    row: int = 1
+    column: int = 0
+    width: int = 1
+
+    def __len__(self) -> int:
+        return (self.end - self.first) // self.row * self.width
+
+    def of(self, whole: Tensor) -> Tensor:
+        """[rows, width], no copy."""
+        return whole[self.first : self.end].view(-1, self.row)[:, self.column : self.column + self.width]
 
 
 @dataclass(frozen=True)
@@ -39,15 +56,15 @@ class Sharding:
     """Which parameters are this rank's.
 
     Args:
-        ranges: for each grid rank, its parameters in the whole table as (first, end).
+        blocks: for each grid rank, its parameters in the whole table.
         n_data: data ranks. data_group: the ranks that own slices of the same levels; None: all.
         cuts: parameters of the whole table before which a new piece may begin, ascending; it begins a little behind, at a whole number of sectors a rank.
     """
 
-    def __init__(self, rank: int, n_data: int, ranges: list[Ranges], data_group: dist.ProcessGroup | None = None, cuts: Sequence[int] = ()) -> None:
-        self.rank, self.n_data, self.n_grid, self.data_group = rank, n_data, len(ranges), data_group
-        self._ranges = ranges
-        self._lengths = [sum(end - first for first, end in own) for own in ranges]
+    def __init__(self, rank: int, n_data: int, blocks: list[list[Block]], data_group: dist.ProcessGroup | None = None, cuts: Sequence[int] = ()) -> None:
+        self.rank, self.n_data, self.n_grid, self.data_group = rank, n_data, len(blocks), data_group
+        self._blocks = blocks
+        self._lengths = [sum(len(block) for block in own) for own in blocks]
         self._data_rank, self._grid_rank = divmod(rank, self.n_grid)
         self._padded: dict[int, Tensor] = {}  # address of a whole tensor -> the same memory with its padding
         self._pieces = [self._cut(length, cuts) for length in self._lengths]
@@ -80,13 +97,13 @@ class Sharding:
     def assemble(self, slices: list[Tensor]) -> Tensor:
         """All ranks' slices (longer ones are cut) -> the whole table."""
         whole = slices[0].new_empty(sum(self._lengths))
-        for grid_rank, ranges in enumerate(self._ranges):
+        for grid_rank, blocks in enumerate(self._blocks):
             owners = slices[grid_rank :: self.n_grid]
             own = torch.cat([owner[piece.own_begin : piece.own_end] for piece in self._pieces[grid_rank] for owner in owners])
             begin = 0
-            for first, end in ranges:
-                whole[first:end] = own[begin : begin + end - first]
-                begin += end - first
+            for block in blocks:
+                block.of(whole).copy_(own[begin : begin + len(block)].view(-1, block.width))
+                begin += len(block)
         return whole
 
     def shard(self, values: Tensor, device: torch.device) -> tuple[ParameterGroup, ParameterGroup]:
@@ -140,7 +157,7 @@ class Sharding:
             tensor.copy_(self.pick(values) if name in sharded else values)
 
     def _levels(self, whole: Tensor) -> Tensor:
-        return torch.cat([whole[first:end] for first, end in self._ranges[self._grid_rank]])
+        return torch.cat([block.of(whole).reshape(-1) for block in self._blocks[self._grid_rank]])
 
     def _pad(self, like: Tensor) -> Tensor:
         out = allocate(self.n_data * len(like), like.dtype, like.device)

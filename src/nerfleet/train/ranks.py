@@ -67,6 +67,12 @@ class Parallel(Protocol):
     def balance(self, rank_state: Tensor, seconds: float) -> None:
         """This rank's rays took so long: share the rays out anew."""
 
+    def remember(self) -> dict[str, Any]:
+        """Plain values for a checkpoint: how the work is shared out."""
+
+    def recall(self, values: dict[str, Any]) -> None:
+        """What :meth:`remember` gave, perhaps of other ranks, before anything is made. Raises KeyError, TypeError or ValueError if it is neither."""
+
     def agree(self, step: int, wishes: int) -> int:
         """Bits that any rank wishes for; looked at every few steps, 0 in between."""
 
@@ -135,6 +141,12 @@ class SingleDevice:
         return False
 
     def balance(self, rank_state: Tensor, seconds: float) -> None:
+        return None
+
+    def remember(self) -> dict[str, Any]:
+        return {}
+
+    def recall(self, values: dict[str, Any]) -> None:
         return None
 
     def agree(self, step: int, wishes: int) -> int:

@@ -139,7 +139,9 @@ class _Run:
         self.on_progress, self.say = on_progress, say
         self.store = CheckpointStore(out) if out is not None else None
         found = self._found(scene)
-        self.step = TrainStep(scene, config, device, parallel, fresh=found is None)
+        with _reading_marker(found[0]) if found is not None else contextlib.nullcontext():
+            parallel.recall(found[1].get("parallel", {}) if found is not None else {})
+            self.step = TrainStep(scene, config, device, parallel, fresh=found is None)
         self.step.compile()
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
         self.done = self.first = 0  # steps issued, of these before this session
@@ -287,7 +289,7 @@ class _Run:
         history = {name: getattr(self.history, name) for name in ("steps", "seconds", "losses", "evaluations")}
         values: dict[str, Any] = {"step": self.done, "train_seconds": self.clock.seconds, "trained_samples": self.trained_samples}
         values |= {"skipped": self.skipped, "history": history, "config": to_dict(self.config), "world_size": self.parallel.world_size}
-        values["aabb_scale"] = self.step.aabb_scale
+        values |= {"aabb_scale": self.step.aabb_scale, "parallel": self.parallel.remember()}
         self.store.save(tensors, values)
 
     def _resume(self, folder: Path, values: dict[str, Any]) -> None:
