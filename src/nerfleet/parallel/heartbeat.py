@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -9,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -68,6 +69,13 @@ class Heartbeat:
         """This rank is at the same step, but busy."""
         self.at(self._step, doing)
 
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Inside, this rank is not watched."""
+        before, self._moved = self._moved, math.inf
+        yield
+        self._moved = before if before == math.inf else time.monotonic()
+
     def waiting(self, on: bool) -> None:
         """Around a collective."""
         self._waiting = on
@@ -93,11 +101,19 @@ class Heartbeat:
         """Ranks of this machine whose process is no more."""
         return [b for b in self._others() if b.machine == self._machine and ended(b.process)]
 
-    def _guilty(self) -> list[str]:
+    def gone(self, seconds: float = 5 * GONE_SECONDS) -> list[str]:
+        """Ranks that have ended, or have not been heard of for so long; none once this rank is done."""
+        if self._stop.is_set():
+            return []
         others, here, now = self._others(), self._ended_here(), time.monotonic()
-        gone = [b for b in others if b in here or now - self._seen[b.rank][1] > GONE_SECONDS]
-        if gone:
-            return [f"rank {b.rank} on host {b.host}: gone, last heard of at step {b.step}" for b in gone]
+        lost = [b for b in others if b in here or now - self._seen[b.rank][1] > seconds]
+        return [f"rank {b.rank} on host {b.host}: gone, last heard of at step {b.step}" for b in lost]
+
+    def _guilty(self) -> list[str]:
+        lost = self.gone(GONE_SECONDS)
+        if lost:
+            return lost
+        others = self._others()
         stalled = [b for b in others if not b.waiting and b.step <= self._step and b.quiet_seconds > 0.5 * self._timeout]
         return [f"rank {b.rank} on host {b.host}: stalled at step {b.step} ({b.doing}) for {b.quiet_seconds:.0f} s" for b in stalled]
 
