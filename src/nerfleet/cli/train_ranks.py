@@ -104,6 +104,7 @@ def _train(arguments: Arguments, ranks: Ranks) -> None:
 
     first = ranks.rank == 0
     config = ranks.together(lambda: config_from(arguments, ranks.device.type, ranks.world_size))
+    _same_flags(arguments, ranks)
     parts = shares(ranks.together(lambda: parse_speeds(arguments.rank_speed, ranks.world_size)))
     _check(arguments, ranks.device.type, ranks.world_size)
     scene, held_out = ranks.together(lambda: _load(arguments, ranks, parts, say if first else _silent))
@@ -118,6 +119,26 @@ def _train(arguments: Arguments, ranks: Ranks) -> None:
         raise KeyboardInterrupt
     if first:
         finish(arguments, scene, config, out, ranks.device, result)
+
+
+OWN_TO_A_RANK = ("scene", "out", "gpus", "json")
+"""Flags that may differ between machines."""
+
+
+def _same_flags(arguments: Arguments, ranks: Ranks) -> None:
+    """Machines are started one by one: a flag that differs would end in collectives of different sizes. Raises SharedError."""
+    import socket
+
+    from nerfleet.parallel.ranks import SharedError
+
+    values = {name: str(value) for name, value in dataclasses.asdict(arguments).items() if name not in OWN_TO_A_RANK}
+    everyone = ranks.exchange((socket.gethostname(), values))
+    _, reference = everyone[0]
+    for rank, (host, other) in enumerate(everyone):
+        for name, value in other.items():
+            if value != reference[name]:
+                flag = f"--{name.replace('_', '-')}"
+                raise SharedError(f"rank {rank} on {host}", f"has {flag} {value}, rank 0 has {reference[name]}", "give every machine the same flags")
 
 
 def _check(arguments: Arguments, device_type: str, world_size: int) -> None:

@@ -132,11 +132,8 @@ def start(
 def _config(n_ranks: int, max_restarts: int, together: Machines | None) -> LaunchConfig:
     from torch.distributed.launcher.api import LaunchConfig
 
-    if together is None:  # the default run id is the same word for every job
-        together = Machines(1, 1, f"127.0.0.1:{free_port()}", uuid.uuid4().hex)
-        address = "127.0.0.1"
-    else:
-        address = None
+    address = own_address(together.endpoint) if together else "127.0.0.1"
+    together = together or Machines(1, 1, f"127.0.0.1:{free_port()}", uuid.uuid4().hex)  # the default id is the same word for every job
     rendezvous: dict[str, Any] = {"join_timeout": JOIN_SECONDS, "last_call_timeout": LAST_CALL_SECONDS}
     rendezvous |= {"keep_alive_interval": KEEP_ALIVE_SECONDS, "keep_alive_max_attempt": KEEP_ALIVE_ATTEMPTS}
     return LaunchConfig(
@@ -152,6 +149,34 @@ def _config(n_ranks: int, max_restarts: int, together: Machines | None) -> Launc
         start_method="forkserver",
         local_addr=address,
     )
+
+
+def own_address(endpoint: str) -> str | None:
+    """This machine's address on the way to ``host:port``, which others can reach; None: what its own name means has to do.
+
+    Waits until the name can be resolved. Raises NerfleetError if it cannot within JOIN_SECONDS.
+    """
+    host, _, port = endpoint.rpartition(":")
+    begin = time.monotonic()
+    while True:
+        try:
+            address = _address_towards(host, int(port))
+            break
+        except OSError as error:
+            if time.monotonic() - begin > JOIN_SECONDS:
+                raise NerfleetError(f"--rdzv-endpoint {endpoint}", error.strerror or "cannot be reached", "check the name") from None
+            time.sleep(1.0)
+    if not address.startswith("127.") or host == "localhost" or host.startswith("127."):
+        return address
+    with contextlib.suppress(OSError):  # the endpoint is here: others come over the way out (nothing is sent)
+        return _address_towards("192.0.2.1", 9)
+    return None
+
+
+def _address_towards(host: str, port: int) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))
+        return str(probe.getsockname()[0])
 
 
 def _meet_again(error: Exception, together: Machines | None, last: bool) -> None:
