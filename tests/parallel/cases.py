@@ -22,7 +22,11 @@ from nerfleet.parallel.grid_parallel import GridParallel
 from nerfleet.parallel.mesh import Degrees
 from nerfleet.parallel.ranks import Ranks
 from nerfleet.parallel.shares import edges, shares
-from nerfleet.train.ranks import Parallel
+from nerfleet.presets import load_network
+from nerfleet.render.evaluate import evaluate
+from nerfleet.train import trainer
+from nerfleet.train.graph import GraphedStep
+from nerfleet.train.ranks import Parallel, SingleDevice
 from nerfleet.train.step import TrainStep
 from nerfleet.train.trainer import train
 
@@ -208,6 +212,62 @@ def _slowed(ranks: Ranks, measured: bool) -> Result:
     return {"samples_per_s": result.trained_samples / result.train_seconds, "shares": parallel.shares}
 
 
+GRAPH_STEPS, QUIET_STEPS = 40, 10
+"""Steps in all; of these the last, in which the host may not wait for the device."""
+
+
+def graph(ranks: Ranks, folder: Path) -> Result:
+    """The captured step on CUDA, with gradients and weights under way inside the graph."""
+    n = ranks.world_size
+    parallel = DataParallel(ranks, shares((1.0,) * n), None, measured=False)
+    step = _captured(ranks, parallel)
+    traffic, _ = parallel.early()
+    assert traffic is not None
+    found = {"pieces": len(traffic.sharding.pieces), "early": True, "weights": step.table.weights.cpu(), "steps": GRAPH_STEPS}
+    return found | {"stats": step.control.stats[:GRAPH_STEPS].cpu(), "step": int(step.control.state[STATE_STEP])}
+
+
+def graph_alone(ranks: Ranks, folder: Path) -> Result:
+    return {"stats": _captured(ranks, SingleDevice()).control.stats[:GRAPH_STEPS].cpu()}
+
+
+def _captured(ranks: Ranks, parallel: Parallel) -> TrainStep:
+    network = load_network("base")
+    network = dataclasses.replace(network, encoding=dataclasses.replace(network.encoding, log2_hashmap_size=15))
+    scene = synthetic_scene(n_views=6, width=64, height=48)
+    step = TrainStep(scene, TrainConfig(network=network, batch_size=1 << 16, max_rays=1 << 14, seed=3), ranks.device, parallel)
+    advance = GraphedStep(step)
+    for number in range(GRAPH_STEPS):
+        if number == GRAPH_STEPS - QUIET_STEPS:
+            torch.cuda.set_sync_debug_mode("error")
+        advance(number)
+    torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    return step
+
+
+def slow_evaluation(ranks: Ranks, folder: Path) -> Result:
+    """The first rank looks at its part of the held-out views for twice as long as a collective may take."""
+    scene = small_scene("test", 4)
+    part = take_part(scene, Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size))
+
+    def lingering(*arguments: Any, **options: Any) -> Any:
+        if ranks.rank == 0:
+            for _ in range(24):
+                time.sleep(0.5)
+                ranks.heartbeat.alive("evaluating")
+        return evaluate(*arguments, **options)
+
+    parallel, take = data_parallel(ranks, "split")
+    trainer.evaluate = lingering
+    try:
+        found = train(take(small_scene()), own_config(ranks.world_size, steps=3), device="cpu", held_out=part, parallel=parallel)
+    finally:
+        trainer.evaluate = evaluate
+    assert found.evaluation is not None
+    return {"views": len(found.evaluation.views)}
+
+
 def stall(ranks: Ranks, folder: Path) -> Result:
     """Rank 1 does nothing any more at step 5."""
     at_full_speed = TrainStep.forward_backward
@@ -240,6 +300,6 @@ def refuse(ranks: Ranks, folder: Path) -> Result:
 CASE_FUNCTIONS = (
     *(gradients_data, gradients_pieces, gradients_grid, gradients_hybrid, gradients_columns, nan),
     *(train_split, train_replicate, train_grid, resume, resume_grid),
-    *(speed_balanced, speed_equal, stall, refuse),
+    *(speed_balanced, speed_equal, slow_evaluation, stall, refuse, graph, graph_alone),
 )
 CASES: dict[str, Callable[[Ranks, Path], Result]] = {f.__name__: f for f in CASE_FUNCTIONS}

@@ -65,6 +65,26 @@ def test_a_stalled_rank_is_named_within_the_timeout(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
+def test_an_evaluation_may_take_longer_than_a_collective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_TIMEOUT", "6")
+    run_cases(tmp_path, 2, "slow_evaluation", timeout=120)
+    assert [result(tmp_path, "slow_evaluation", rank)["views"] for rank in (0, 1)] == [4, 4]
+
+
+@pytest.mark.slow
+def test_a_rank_that_starts_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than a collective may take: ranks that are started again come at different moments."""
+    monkeypatch.setenv("TEST_TIMEOUT", "5")
+    worker = ["-m", "tests.parallel.worker", str(tmp_path), "refuse"]
+    port, processes = free_port(), []
+    for rank in range(2):
+        time.sleep(20.0 * rank)
+        pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        processes.append(subprocess.Popen([sys.executable, *worker], env=environment(rank, 2, port), cwd=REPOSITORY, **pipes))
+    assert [code for code, _, _ in finish(processes, 120)] == [0, 0]
+
+
+@pytest.mark.slow
 def test_versions_must_agree(tmp_path: Path) -> None:
     port = free_port()
     script = "import sys, torch; torch.__version__ = sys.argv[1]; from tests.parallel.worker import main; sys.argv[1:] = [sys.argv[2]]; main()"
