@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,22 @@ class Job:
     def running_again(self, what: str, action: Callable[[], None]) -> None:
         """Do something to the run, and wait until it has come further than before."""
         before, starts = self.step(), self.text().count("ranks, gloo")
+        seen = [(time.monotonic(), before)]
+
+        def watched(condition: Callable[[], bool]) -> Callable[[], bool]:
+            def look() -> bool:
+                if self.step() != seen[-1][1]:
+                    seen.append((time.monotonic(), self.step()))
+                return condition()
+
+            return look
+
         action()
-        again = self.until(lambda: self.text().count("ranks, gloo") > starts and self.text().count("continues at step") > 0, SLACK * RUNNING_AGAIN_SECONDS)
-        self.until(lambda: self.step() > before, 60)
-        print(f"{what}: running again after {again:.1f} s (load {os.getloadavg()[0]:.1f})")
+        again = self.until(watched(lambda: self.text().count("ranks, gloo") > starts), SLACK * RUNNING_AGAIN_SECONDS)
+        back = len(seen)
+        self.until(watched(lambda: len(seen) > back), SLACK * RUNNING_AGAIN_SECONDS)
+        pause = max(after - earlier for (earlier, _), (after, _) in pairwise(seen))
+        print(f"{what}: ranks are back after {again:.1f} s, longest time between two checkpoints {pause:.1f} s (load {os.getloadavg()[0]:.1f})")
 
 
 @pytest.fixture
