@@ -18,7 +18,7 @@ from nerfleet.data.synthetic import write_scene
 from nerfleet.errors import NerfleetError
 from nerfleet.parallel import ranks as ranks_module
 from nerfleet.parallel.heartbeat import EXIT_LOST, ended
-from nerfleet.parallel.launch import check_gpus
+from nerfleet.parallel.launch import OUTCOME_FOLDER, check_gpus, leave_outcome, own_address, read_outcomes
 
 
 def test_more_ranks_than_gpus_is_refused_before_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +41,21 @@ def test_port_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))
         with pytest.raises(NerfleetError, match=r"port \d+: is in use"):
             ranks_module._store(0, 2)
+
+
+def test_only_the_last_start_decides_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OUTCOME_FOLDER, str(tmp_path))
+    assert read_outcomes(tmp_path) == []
+    for port, codes in (("5001", (130, 130)), ("5002", (0, 2)), ("5003", (0, 0))):
+        monkeypatch.setenv("MASTER_PORT", port)
+        for rank, code in enumerate(codes):
+            leave_outcome(rank, code)
+        assert read_outcomes(tmp_path) == list(codes)
+
+
+def test_an_address_that_others_can_reach() -> None:
+    assert own_address("127.0.0.1:29400") == "127.0.0.1"
+    assert own_address("localhost:29400") == "127.0.0.1"
 
 
 @pytest.mark.slow

@@ -204,6 +204,7 @@ def _rank(entry: Entry, words: Sequence[str], outcomes: str) -> None:
     os.setsid()  # Ctrl-C reaches the launcher alone, which passes it on
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_NAME, f"nerfleet {os.environ['RANK']}".encode(), 0, 0, 0)
+    leave_outcome(int(os.environ["RANK"]), 0)
     code = entry(words)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -239,7 +240,7 @@ def leave_outcome(rank: int, code: int) -> None:
     folder = os.environ.get(OUTCOME_FOLDER)
     if folder:
         with contextlib.suppress(OSError):
-            (Path(folder) / str(rank)).write_text(json.dumps(code))
+            (Path(folder) / f"{os.environ.get('MASTER_PORT')}.{rank}").write_text(json.dumps(code))
 
 
 def has_launcher() -> bool:
@@ -248,7 +249,9 @@ def has_launcher() -> bool:
 
 
 def read_outcomes(folder: Path) -> list[int]:
-    return [int(json.loads(file.read_text())) for file in folder.iterdir()]
+    """Of the ranks that were started last: every start meets at another port."""
+    files = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    return [int(json.loads(file.read_text())) for file in files if file.stem == files[-1].stem]
 
 
 def _silence() -> None:

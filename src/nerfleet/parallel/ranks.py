@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from nerfleet.errors import NerfleetError
 from nerfleet.parallel import remarks
-from nerfleet.parallel.heartbeat import EXIT_LOST, Heartbeat
+from nerfleet.parallel.heartbeat import EXIT_LOST, Heartbeat, machine
 
 DEFAULT_TIMEOUT_SECONDS = 120.0
 JOIN_TIMEOUT = datetime.timedelta(minutes=10)
@@ -214,11 +214,10 @@ def _same_versions(ranks: Ranks) -> None:
 
 def _remarks(ranks: Ranks) -> list[str]:
     """What looks wrong about the machines, each remark once. All ranks together."""
-    host, n_local = socket.gethostname(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    several_hosts = n_local < ranks.world_size
-    own = remarks.of_this_machine(os.environ, several_hosts, n_local if ranks.device.type == "cuda" else 0)
-    ranks.exchange(None)  # so that clocks are read at the same moment
-    everyone = ranks.exchange((own, (host, time.time())))
+    n_machines = len(set(ranks.exchange(machine() or socket.gethostname())))
+    n_local_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if ranks.device.type == "cuda" else 0
+    own = remarks.of_this_machine(os.environ, n_machines > 1, n_local_gpus)
+    everyone = ranks.exchange((own, (socket.gethostname(), time.time())))
     return [*dict.fromkeys(remark for found, _ in everyone for remark in found), *remarks.of_clocks([clock for _, clock in everyone])]
 
 
