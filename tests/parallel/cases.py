@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -178,6 +179,37 @@ def _run(ranks: Ranks, out: Path, parallel: Parallel, own: Scene) -> Result:
     return {"psnr": result.evaluation.psnr_mean, "views": views_seen, "table": result.model.table, "mlp": result.model.mlp, "steps": result.steps}
 
 
+HALF = PSNR_STEPS // 2
+
+
+def half(ranks: Ranks, folder: Path) -> Result:
+    """The first half of a run, as a signal ends it."""
+    parallel, take = data_parallel(ranks, "split")
+    agree = parallel.agree
+    parallel.agree = lambda step, wishes: agree(step, wishes) | (trainer.WISH_STOP if step >= HALF else 0)  # type: ignore[method-assign]
+    result = train(take(small_scene("train", 30)), psnr_config(ranks.world_size), device="cpu", out=folder / "half", parallel=parallel)
+    return {"steps": result.steps, "stopped_by": result.stopped_by}
+
+
+def second_half(ranks: Ranks, folder: Path) -> Result:
+    parallel, take = data_parallel(ranks, "split")
+    return _run(ranks, _own_copy(ranks, folder), parallel, take(small_scene("train", 30)))
+
+
+def second_half_grid(ranks: Ranks, folder: Path) -> Result:
+    n = ranks.world_size
+    parallel = GridParallel(ranks, Degrees(1, n), shares((1.0,) * n), None)
+    return _run(ranks, _own_copy(ranks, folder, "grid"), parallel, small_scene("train", 30))
+
+
+def _own_copy(ranks: Ranks, folder: Path, suffix: str = "") -> Path:
+    copy = folder / f"half_{ranks.world_size}{suffix}"
+    if ranks.rank == 0:
+        shutil.copytree(folder / "half", copy)
+    ranks.exchange(None)
+    return copy
+
+
 def resume(ranks: Ranks, folder: Path) -> Result:
     """Continue ``folder/run_split`` (of another number of ranks), which is at its end: the model as it was read."""
     parallel, take = data_parallel(ranks, "split")
@@ -299,7 +331,7 @@ def refuse(ranks: Ranks, folder: Path) -> Result:
 
 CASE_FUNCTIONS = (
     *(gradients_data, gradients_pieces, gradients_grid, gradients_hybrid, gradients_columns, nan),
-    *(train_split, train_replicate, train_grid, resume, resume_grid),
+    *(train_split, train_replicate, train_grid, resume, resume_grid, half, second_half, second_half_grid),
     *(speed_balanced, speed_equal, slow_evaluation, stall, refuse, graph, graph_alone),
 )
 CASES: dict[str, Callable[[Ranks, Path], Result]] = {f.__name__: f for f in CASE_FUNCTIONS}

@@ -104,3 +104,23 @@ def test_score_and_checkpoints_on_any_number_of_ranks(tmp_path: Path) -> None:
         assert torch.equal(read["mlp"], saved["mlp"])
     single = train(scene, psnr_config(1), device="cpu", out=tmp_path / "run_split")
     assert torch.equal(single.model.table, saved["table"])
+
+
+@pytest.mark.slow
+def test_half_a_run_of_four_ranks_goes_on_with_any_number(tmp_path: Path) -> None:
+    scene = small_scene("train", 30)
+    alone = train(scene, psnr_config(1), device="cpu", held_out=scene)
+    assert alone.evaluation is not None
+    run_cases(tmp_path, 4, "half")
+    stopped = result(tmp_path, "half", 0)
+    assert stopped["stopped_by"] == "signal"
+    assert 0 < stopped["steps"] < alone.steps
+    for n_ranks, case in ((3, "second_half"), (2, "second_half"), (2, "second_half_grid")):
+        run_cases(tmp_path, n_ranks, case)
+        found = result(tmp_path, case, 0)
+        print(f"4 ranks, then {n_ranks} ({case}): {found['psnr']:.3f} dB, one rank alone {alone.evaluation.psnr_mean:.3f}")
+        assert found["steps"] == alone.steps
+        assert found["psnr"] == pytest.approx(alone.evaluation.psnr_mean, abs=0.1), (n_ranks, case)
+    one = train(scene, psnr_config(1), device="cpu", out=tmp_path / "half", held_out=scene)
+    assert one.evaluation is not None
+    assert one.evaluation.psnr_mean == pytest.approx(alone.evaluation.psnr_mean, abs=0.1)
