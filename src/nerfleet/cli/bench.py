@@ -134,7 +134,7 @@ def hash_grid_times(device: torch.device) -> dict[str, float]:
     from nerfleet.kernels.hash_grid.op import grid_arguments
     from nerfleet.kernels.hash_grid.spec import GridSpec
     from nerfleet.kernels.march.reference import MIN_STEP
-    from nerfleet.nn.field import allocate
+    from nerfleet.nn.field import allocate, table_gradient
 
     grid = GridSpec(8, 4, 19, 16, 2.0)
     dtype = torch.float16 if device.type == "cuda" else torch.float32
@@ -142,7 +142,7 @@ def hash_grid_times(device: torch.device) -> dict[str, float]:
     directions = torch.nn.functional.normalize(torch.randn(HASH_GRID_POINTS // 8, 1, 3, device=device), dim=-1)
     steps = MIN_STEP * torch.arange(8, device=device)[:, None]
     along = (scattered[: HASH_GRID_POINTS // 8, None] + directions * steps).view(-1, 3).clamp(0, 1)
-    table, grad_table = allocate(grid.n_params, dtype, device), allocate(grid.n_params, dtype, device)
+    table, grad_table = allocate(grid.n_params, dtype, device), table_gradient(grid.n_params, device)
     table.uniform_(-1, 1)
     gradient = torch.rand(HASH_GRID_POINTS, grid.n_output, device=device).to(dtype)
     ops = torch.ops.nerfleet
@@ -160,7 +160,7 @@ def hash_grid_times(device: torch.device) -> dict[str, float]:
     times = {}
     for name, points in (("", along), ("scattered_", scattered)):
         times[name + "forward"] = best(functools.partial(ops.hash_grid, points, table, *grid_arguments(grid)))
-        times[name + "backward"] = best(functools.partial(ops.hash_grid_backward, points, gradient, *grid_arguments(grid), grad_table, None))
+        times[name + "backward"] = best(functools.partial(ops.hash_grid_backward, points, gradient, *grid_arguments(grid), grad_table, None, None))
     return times
 
 

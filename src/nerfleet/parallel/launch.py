@@ -110,6 +110,7 @@ def start(
 
     if not debug:
         _silence()
+    _wait_for_server()  # the others pause as soon as this machine joins
     outcomes = Path(tempfile.mkdtemp(prefix="nerfleet-"))
     try:
         for attempt in range(max_restarts + 1):
@@ -127,6 +128,17 @@ def start(
         return max([128 + stop.sigval, *read_outcomes(outcomes)])
     finally:
         shutil.rmtree(outcomes, ignore_errors=True)
+
+
+def _wait_for_server() -> None:
+    """Until the server has imported everything: it can fork."""
+    probe = multiprocessing.get_context("forkserver").Process(target=_ready)
+    probe.start()
+    probe.join()
+
+
+def _ready() -> None:
+    return None
 
 
 def _config(n_ranks: int, max_restarts: int, together: Machines | None) -> LaunchConfig:

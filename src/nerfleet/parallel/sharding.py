@@ -112,13 +112,14 @@ class Sharding:
         They are one where no other rank has these levels.
         """
         n = self._lengths[self._grid_rank]
-        mine = ParameterGroup.from_values(self.pick(values), device, half_gradient=True)
+        mine = ParameterGroup.from_values(self.pick(values), device, is_table=True)
         if self.alone:
             return mine, mine
         weights, gradient = self._pad(mine.weights), self._pad(mine.gradient)
         weights[:n].copy_(self._levels(values))
         none = torch.empty(0, device=device)
-        return ParameterGroup(none, weights[:n], none, gradient[:n], none, none, none), mine
+        elements = n * len(mine.gradient) // len(mine.master)  # of the gradient: half as many where they are pairs
+        return ParameterGroup(none, weights[:n], none, gradient[:elements], none, none, none), mine
 
     def padded(self, whole: Tensor) -> Tensor:
         """Weights or gradient of :meth:`shard` with the padding: [n_data * slice]."""

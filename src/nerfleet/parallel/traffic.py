@@ -52,11 +52,14 @@ class Traffic:
         """Parameters from ``first`` on of the table's gradient are complete on this rank."""
         if self.sharding.alone:
             return
-        gradient = self.sharding.padded(self.whole.gradient)
         for piece in self.sharding.pieces[::-1]:
             if piece.begin >= first and piece not in self._gradients:
-                own = self.owned.gradient[piece.own_begin : piece.own_end]
-                self._gradients[piece] = reduce_scatter(own, gradient[piece.begin : piece.end], group=self.sharding.data_group, async_op=True)
+                own = part(self.owned.gradient, self.owned.master, piece.own_begin, piece.own_end)
+                self._gradients[piece] = reduce_scatter(own, self._gradient(piece), group=self.sharding.data_group, async_op=True)
+
+    def _gradient(self, piece: Piece) -> Tensor:
+        """Of this rank's samples."""
+        return part(self.sharding.padded(self.whole.gradient), self.sharding.padded(self.whole.weights), piece.begin, piece.end)
 
     def finish_gradients(self) -> None:
         """Sums of all ranks where they belong; what has not been sent yet is."""
@@ -71,7 +74,7 @@ class Traffic:
         self._control.loss_sum.copy_(self._sums[-1:])
         for piece, work in self._gradients.items():
             work.wait()
-            self.sharding.padded(self.whole.gradient)[piece.begin : piece.end].zero_()
+            self._gradient(piece).zero_()
         self._summing, self._gradients = None, {}
 
     def send_weights(self, up_to: int | None = None) -> None:
@@ -87,6 +90,11 @@ class Traffic:
         for work in self._weights.values():
             work.wait()
         self._weights = {}
+
+
+def part(tensor: Tensor, parameters: Tensor, begin: int, end: int) -> Tensor:
+    """What ``tensor`` holds of some ``parameters``: half as many elements where it has pairs (a table's gradient on CUDA)."""
+    return tensor[begin * len(tensor) // len(parameters) : end * len(tensor) // len(parameters)]
 
 
 def send_weights(sharding: Sharding, whole: ParameterGroup, owned: ParameterGroup) -> None:
@@ -122,17 +130,17 @@ class OverlappedOps:
 
     def hash_grid_backward(
         self, positions: Tensor, grad_features: Tensor, n_features: int, scales: list[float], levels: list[int], interpolation: int,
-        grad_table: Tensor, count: Tensor,
+        grad_table: Tensor, count: Tensor, order: Tensor,
     ) -> None:  # fmt: skip
         traffic, groups = self._parallel.early()
         if traffic is None:
-            self._ops.hash_grid_backward(positions, grad_features, n_features, scales, levels, interpolation, grad_table, count)
+            self._ops.hash_grid_backward(positions, grad_features, n_features, scales, levels, interpolation, grad_table, count, order)
             return
         traffic.send_networks()
         for group in groups:
             columns = grad_features[:, group.start * n_features : group.stop * n_features]
             layout = levels[LEVEL_INTS * group.start : LEVEL_INTS * group.stop]
-            self._ops.hash_grid_backward(positions, columns, n_features, scales[group.start : group.stop], layout, interpolation, grad_table, count)
+            self._ops.hash_grid_backward(positions, columns, n_features, scales[group.start : group.stop], layout, interpolation, grad_table, count, order)
             traffic.send_gradients(layout[2] * n_features)
 
     def adam(self, *arguments: Any) -> None:
@@ -142,5 +150,5 @@ class OverlappedOps:
             return
         tensors, constants = arguments[:N_STATE_TENSORS], arguments[N_STATE_TENSORS:]
         for piece in traffic.sharding.pieces:
-            self._ops.adam(*(tensor[piece.own_begin : piece.own_end] for tensor in tensors), *constants)
+            self._ops.adam(*(part(tensor, tensors[0], piece.own_begin, piece.own_end) for tensor in tensors), *constants)
             traffic.send_weights(piece.own_end)

@@ -14,6 +14,7 @@ from torch import Tensor
 import nerfleet.kernels.adam.op
 import nerfleet.kernels.composite.op
 import nerfleet.kernels.field.op
+import nerfleet.kernels.order.op
 import nerfleet.kernels.rays.op
 import nerfleet.kernels.trace.op  # noqa: F401  (registers the ops)
 from nerfleet.config import TrainConfig
@@ -61,7 +62,7 @@ class TrainStep:
         self.cone_angle = config.scene_cone_angle(scene.aabb_scale)
         self.spec = field_spec(config.network, scene.aabb_scale)
         generator = torch.Generator().manual_seed(config.seed)
-        self.mlp = ParameterGroup.from_values(initial_mlp(self.spec, generator), device, half_gradient=False)
+        self.mlp = ParameterGroup.from_values(initial_mlp(self.spec, generator), device, is_table=False)
         self.table, self.owned = parallel.shard(initial_table(self.spec, generator), self.spec, device)
         self.ops = parallel.ops(torch.ops.nerfleet)
 
@@ -120,24 +121,25 @@ class TrainStep:
         ops, config, rays, samples, control = self.ops, self.config, self.rays, self.samples, self.control
         ops.trace(
             rays.origins, rays.directions, rays.starts, self.rank_state, *self._march(), self.table.weights, self.mlp.weights, *self.spec.arguments,
-            MIN_TRANSMITTANCE, rays.rgb, rays.transmittance, samples.ray_indices, samples.positions, samples.t, samples.dt, samples.features, samples.rgb,
-            samples.raw, samples.weight, samples.after, samples.prefix, control.counters,
+            MIN_TRANSMITTANCE, rays.rgb, rays.transmittance, rays.kept, samples.ray_indices, samples.ranks, samples.positions, samples.t, samples.dt,
+            samples.features, samples.rgb, samples.raw, samples.weight, samples.after, samples.prefix, control.counters,
         )  # fmt: skip
+        count = control.counters[COUNT_KEPT : COUNT_KEPT + 1]
+        ops.sample_order(samples.ray_indices, samples.ranks, rays.kept, self.rank_state, count, samples.order)
         ops.ray_loss(
             rays.rgb, rays.transmittance, rays.targets, rays.backgrounds, rays.starts, self.rank_state, LOSSES[config.network.loss], config.loss_scale,
             rays.gradient, rays.final, control.loss_sum, control.counters,
         )  # fmt: skip
         self.parallel.weigh(rays.gradient, control.loss_sum, control.state, self.rank_state)
-        count = control.counters[COUNT_KEPT : COUNT_KEPT + 1]
         ops.composite_backward(
             samples.ray_indices, samples.rgb, samples.raw, samples.t, samples.dt, samples.weight, samples.after, samples.prefix, rays.gradient, rays.final,
             count, control.hyper, config.near_distance, samples.d_rgb, samples.d_raw,
         )  # fmt: skip
         ops.field_backward(
             samples.features, samples.ray_indices, rays.directions, self.mlp.weights, self.spec.density_dims, self.spec.rgb_dims, samples.d_rgb, samples.d_raw,
-            count, self.mlp.gradient, samples.d_features,
+            count, samples.order, self.mlp.gradient, samples.d_features,
         )  # fmt: skip
-        ops.hash_grid_backward(samples.positions, samples.d_features, *self.spec.arguments[:4], self.table.gradient, count)
+        ops.hash_grid_backward(samples.positions, samples.d_features, *self.spec.arguments[:4], self.table.gradient, count, samples.order)
 
     def update(self) -> None:
         """Gradients of all ranks -> new weights; then on to the next step."""

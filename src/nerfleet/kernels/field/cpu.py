@@ -2,53 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from nerfleet.kernels.field.reference import pad_features
 from nerfleet.kernels.mlp.reference import n_weights, split_weights
-from nerfleet.kernels.sphere_harmonics.reference import sphere_harmonics
+from nerfleet.kernels.sphere_harmonics.cpu import sphere_harmonics
+from nerfleet.kernels.sphere_harmonics.reference import N_COEFFICIENTS
+from nerfleet.kernels.threads import over_blocks
 
 ROWS = 4096
-"""Rows of a block at most."""
-
-
-@functools.cache
-def _pool(n_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(n_threads, thread_name_prefix="field")
-
-
-def _blocks(n: int, n_threads: int) -> list[slice]:
-    """Rows 0 .. n in blocks of equal size, as many for each thread."""
-    n_blocks = -(-max(-(-n // ROWS), 1) // n_threads) * n_threads
-    rows = max(-(-n // n_blocks), 1)
-    return [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
-
-
-def _over_blocks(n: int, work: Callable[[slice], Tensor | None]) -> list[Tensor | None]:
-    """Run ``work`` on blocks of n rows -> what it returned, in order.
-
-    torch's own threads would meet at a barrier after each of a block's small operations: with two of them this file takes
-    longer than with one. Here every thread has blocks of its own.
-    """
-    n_threads = torch.get_num_threads()
-    blocks = _blocks(n, n_threads)
-
-    def run(rows: slice) -> Tensor | None:
-        with torch.no_grad():
-            return work(rows)
-
-    if n_threads == 1 or len(blocks) < 2:
-        return [run(rows) for rows in blocks]
-    torch.set_num_threads(1)
-    try:
-        return list(_pool(n_threads).map(run, blocks))
-    finally:
-        torch.set_num_threads(n_threads)
+"""Rows of a block."""
 
 
 def _hidden(x: Tensor, layers: Sequence[Tensor]) -> list[Tensor]:
@@ -57,6 +23,14 @@ def _hidden(x: Tensor, layers: Sequence[Tensor]) -> list[Tensor]:
     for layer in layers[:-1]:
         inputs.append(torch.mm(inputs[-1], layer.t()).relu_())
     return inputs
+
+
+def _colour_input(outputs: Tensor, directions: Tensor) -> Tensor:
+    """[n, 16 + 16]: density outputs, then the harmonics of unit directions."""
+    both = torch.empty(len(outputs), outputs.shape[1] + N_COEFFICIENTS)
+    both[:, : outputs.shape[1]] = outputs
+    sphere_harmonics(directions.contiguous().numpy(), both[:, outputs.shape[1] :].numpy())
+    return both
 
 
 def density_outputs(features: Tensor, mlp: Tensor, density_dims: Sequence[int]) -> Tensor:
@@ -68,7 +42,7 @@ def density_outputs(features: Tensor, mlp: Tensor, density_dims: Sequence[int]) 
         inputs = _hidden(pad_features(features[rows], density_dims[0]), layers)
         torch.mm(inputs[-1], layers[-1].t(), out=out[rows])
 
-    _over_blocks(len(features), block)
+    over_blocks(len(features), ROWS, block)
     return out
 
 
@@ -78,10 +52,10 @@ def colour(outputs: Tensor, directions: Tensor, mlp: Tensor, density_dims: Seque
     rgb = torch.empty(len(outputs), 3)
 
     def block(rows: slice) -> None:
-        inputs = _hidden(torch.cat([outputs[rows], sphere_harmonics(directions[rows])], -1), layers)
+        inputs = _hidden(_colour_input(outputs[rows], directions[rows]), layers)
         torch.sigmoid(torch.mm(inputs[-1], layers[-1][:3].t()), out=rgb[rows])
 
-    _over_blocks(len(outputs), block)
+    over_blocks(len(outputs), ROWS, block)
     return rgb
 
 
@@ -117,7 +91,7 @@ def field_backward(
         grad_rgb[-1] = grad_rgb[-1][:3]
         density_inputs = _hidden(pad_features(features[rows], density_dims[0]), density)
         outputs = torch.mm(density_inputs[-1], density[-1].t())
-        rgb_inputs = _hidden(torch.cat([outputs, sphere_harmonics(directions[rows])], -1), rgb)
+        rgb_inputs = _hidden(_colour_input(outputs, directions[rows]), rgb)
         colours = torch.sigmoid(torch.mm(rgb_inputs[-1], rgb[-1].t()))
         grad = d_rgb[rows] * colours * (1 - colours)
         grad = _backward_layers(grad, rgb_inputs, rgb, grad_rgb)[:, : density_dims[-1]].contiguous()
@@ -126,6 +100,5 @@ def field_backward(
         grad_features[rows] = grad[:, : grad_features.shape[1]]
         return own
 
-    for own in _over_blocks(len(features), block):
-        assert own is not None
+    for own in over_blocks(len(features), ROWS, block):
         grad_mlp += own

@@ -1,7 +1,7 @@
-"""Hash grid on the CPU: numba, parallel over blocks of points (forward) and over levels (backward, so without races).
+"""Hash grid on the CPU: numba; forward for one thread, backward parallel over levels, so without races.
 
-What costs is waiting for memory: a table is larger than the caches, and its entries are visited at random. A block is worked
-off level by level, and the entries of the point AHEAD places further on are asked for while those of this one are used.
+What costs is waiting for memory: a table is larger than the caches, and its entries are visited at random. The entries of the
+point AHEAD places further on are asked for while those of this one are used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 
 from nerfleet.kernels.hash_grid.prefetch import prefetch_read, prefetch_write
 
-BLOCK = 8192
+ROWS = 8192
+"""Points of a block of forward: worked off level by level, so that a level's entries stay in cache."""
 AHEAD = 16
 
 
@@ -83,26 +84,24 @@ def kernels(n_features: int) -> tuple[Callable, Callable]:
     """(forward, backward) for a number of features per level: a constant of the compiled code."""
     width = np.uint64(n_features)
 
-    @numba.njit(parallel=True, cache=True, fastmath=True, nogil=True, error_model="numpy")
+    @numba.njit(cache=True, fastmath=True, nogil=True, error_model="numpy")
     def forward(positions, table, scales, levels, interpolation, out):
         """positions [n, 3] f32, table [n_params] f32, scales [L] f32, levels [L, 6] u32 -> out [n, L * F] f32."""
-        n = positions.shape[0]
-        for block in numba.prange((n + BLOCK - 1) // BLOCK):
-            for level in range(scales.shape[0]):
-                layout, scale = layout_of(levels[level]), scales[level]
-                first, column = np.uint64(levels[level, 2]), level * n_features
-                end = min(n, (block + 1) * BLOCK)
-                for i in range(block * BLOCK, end):
-                    k = min(i + AHEAD, end - 1)
-                    ahead = entries_of(positions[k, 0], positions[k, 1], positions[k, 2], scale, layout, interpolation)
+        last = positions.shape[0] - 1
+        for level in range(scales.shape[0]):
+            layout, scale = layout_of(levels[level]), scales[level]
+            first, column = np.uint64(levels[level, 2]), level * n_features
+            for i in range(last + 1):
+                k = min(i + AHEAD, last)
+                ahead = entries_of(positions[k, 0], positions[k, 1], positions[k, 2], scale, layout, interpolation)
+                for corner in range(8):
+                    prefetch_read(table, (first + np.uint64(ahead[corner])) * width)
+                entries, weights = corners(positions[i, 0], positions[i, 1], positions[i, 2], scale, layout, interpolation)
+                for f in range(n_features):
+                    value = np.float32(0)
                     for corner in range(8):
-                        prefetch_read(table, (first + np.uint64(ahead[corner])) * width)
-                    entries, weights = corners(positions[i, 0], positions[i, 1], positions[i, 2], scale, layout, interpolation)
-                    for f in range(n_features):
-                        value = np.float32(0)
-                        for corner in range(8):
-                            value += weights[corner] * table[(first + np.uint64(entries[corner])) * width + np.uint64(f)]
-                        out[i, column + f] = value
+                        value += weights[corner] * table[(first + np.uint64(entries[corner])) * width + np.uint64(f)]
+                    out[i, column + f] = value
 
     @numba.njit(parallel=True, cache=True, fastmath=True, nogil=True, error_model="numpy")
     def backward(positions, grad_features, scales, levels, interpolation, grad_table, n_threads):

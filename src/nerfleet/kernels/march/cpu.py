@@ -148,7 +148,7 @@ def coarser_from(cascade, cone):
     return np.float32(0.999 * (1 << cascade) / (256 * cone))
 
 
-@numba.njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def march(live, origins, directions, starts, offsets, bitfield, n_cascades, cone_angle, box, step_cascades, limit, t_out, dt_out, counts):
     """The next samples of each live ray.
 
@@ -164,7 +164,7 @@ def march(live, origins, directions, starts, offsets, bitfield, n_cascades, cone
     lower_x, lower_y, lower_z = box[0]
     upper_x, upper_y, upper_z = box[1]
     pieces = lattice(cone_angle)
-    for i in numba.prange(live.shape[0]):
+    for i in range(live.shape[0]):
         ray = live[i]
         ox, oy, oz = origins[ray, 0], origins[ray, 1], origins[ray, 2]
         dx, dy, dz = directions[ray, 0], directions[ray, 1], directions[ray, 2]

@@ -1,4 +1,4 @@
-"""Tracing on the CPU, in rounds: march all live rays a few samples on, evaluate those, composite, drop finished rays.
+"""Tracing on the CPU, in chunks of rays, a thread a chunk, and in rounds: march a few samples on, evaluate those, composite, drop finished rays.
 
 A round evaluates the density of its samples first; the colour network only sees samples that carry weight.
 """
@@ -17,9 +17,12 @@ from nerfleet.kernels.control.op import COUNT_EVALUATED, COUNT_HIT, COUNT_KEPT, 
 from nerfleet.kernels.field import cpu as field_cpu
 from nerfleet.kernels.march import cpu as march_cpu
 from nerfleet.kernels.march.reference import MAX_SAMPLES
+from nerfleet.kernels.threads import over_blocks
 
-ROUND_SAMPLES = 1 << 18
-"""Samples that a round evaluates at most (64 bytes of features and more each)."""
+CHUNKS, MIN_CHUNK, MAX_CHUNK = 4, 384, 4096
+"""Rays are traced in about CHUNKS chunks, each by one thread from beginning to end; rays of a chunk."""
+ROUND_SAMPLES = 1 << 16
+"""Samples that a round of a chunk evaluates at most (64 bytes of features and more each)."""
 MIN_WIDTH, FIRST_WIDTH, MAX_WIDTH = 8, 16, 128
 """Samples of one ray in one round: FIRST_WIDTH at first and twice as many in each further one, within the limits. Those
 behind an opaque surface are evaluated in vain, so the first rounds are narrow."""
@@ -32,6 +35,7 @@ class Sinks:
     """Where a training trace stores its kept samples (numpy views of the op's buffers)."""
 
     ray_indices: np.ndarray
+    ranks: np.ndarray
     positions: np.ndarray
     t: np.ndarray
     dt: np.ndarray
@@ -43,11 +47,11 @@ class Sinks:
     prefix: np.ndarray
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True)
 def _flatten(live, t_in, dt_in, firsts, counts, origins, directions, aabb_scale, t, dt, positions):
     """[m, width] columns -> flat samples of the round, with positions in the unit cube."""
     scale = np.float32(1) / np.float32(aabb_scale)
-    for i in numba.prange(live.shape[0]):
+    for i in range(live.shape[0]):
         ray = live[i]
         for j in range(counts[i]):
             flat = firsts[i] + j
@@ -58,10 +62,10 @@ def _flatten(live, t_in, dt_in, firsts, counts, origins, directions, aabb_scale,
                 positions[flat, axis] = min(max(unit, np.float32(0)), np.float32(1))
 
 
-@numba.njit(parallel=True, cache=True, nogil=True, fastmath=False)
+@numba.njit(cache=True, nogil=True)
 def _count_kept(live, raw, dt, firsts, counts, transmittance, min_transmittance, kept):
     """Samples of each live ray up to and including the one that cuts it."""
-    for i in numba.prange(live.shape[0]):
+    for i in range(live.shape[0]):
         after = transmittance[live[i]]
         n = 0
         while n < counts[i]:
@@ -73,18 +77,19 @@ def _count_kept(live, raw, dt, firsts, counts, transmittance, min_transmittance,
         kept[i] = n
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
-def _gather_kept(live, firsts, kept, kept_firsts, index, ray_of):
-    for i in numba.prange(live.shape[0]):
+@numba.njit(cache=True, nogil=True)
+def _gather_kept(live, firsts, kept, kept_firsts, kept_before, index, ray_of, rank):
+    for i in range(live.shape[0]):
         for j in range(kept[i]):
-            index[kept_firsts[i] + j] = firsts[i] + j
-            ray_of[kept_firsts[i] + j] = live[i]
+            sample = kept_firsts[i] + j
+            index[sample], ray_of[sample], rank[sample] = firsts[i] + j, live[i], kept_before[live[i]] + j
+        kept_before[live[i]] += kept[i]
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True)
 def _composite(live, kept, kept_firsts, rgb, raw, t, dt, transmittance, colour, depth, weight, after, prefix):
     """Composites the kept samples of each ray, in order, on top of what the ray has."""
-    for i in numba.prange(live.shape[0]):
+    for i in range(live.shape[0]):
         ray = live[i]
         remaining = transmittance[ray]
         for j in range(kept[i]):
@@ -112,6 +117,7 @@ class _Rays:
         self.transmittance = np.ones(n, np.float32)
         self.depth = np.zeros(n, np.float32)
         self.n_samples = np.zeros(n, np.int32)
+        self.n_kept = np.zeros(n, np.int32)
         self.width = FIRST_WIDTH
 
 
@@ -156,11 +162,12 @@ class _Tracer:
         _count_kept(live, raw, dt, firsts, counts, rays.transmittance, self.min_transmittance, kept)
         kept_firsts = np.cumsum(kept) - kept
         n_kept = int(kept.sum())
-        index, ray_of = np.empty(n_kept, np.int64), np.empty(n_kept, np.int64)
-        _gather_kept(live, firsts, kept, kept_firsts, index, ray_of)
+        index, ray_of, ranks = np.empty(n_kept, np.int64), np.empty(n_kept, np.int64), np.empty(n_kept, np.int32)
+        _gather_kept(live, firsts, kept, kept_firsts, rays.n_kept, index, ray_of, ranks)
         chosen = torch.from_numpy(index)
         rgb = field_cpu.colour(outputs[chosen], torch.from_numpy(rays.directions[ray_of]), self.mlp, self.density_dims, self.rgb_dims).numpy()
         values = {"t": t[index], "dt": dt[index], "raw": raw[index], "positions": positions[index], "features": features[chosen].numpy(), "rgb": rgb}
+        values["ranks"] = ranks
         values |= {"weight": np.empty(n_kept, np.float32), "after": np.empty(n_kept, np.float32), "prefix": np.empty((n_kept, 3), np.float32)}
         samples = (rgb, values["raw"], values["t"], values["dt"])
         written = (values["weight"], values["after"], values["prefix"])
@@ -172,47 +179,80 @@ class _Tracer:
         return ray_of, values, n
 
 
+@dataclass(frozen=True)
+class _Traced:
+    """A chunk of rays after its last round: its rays, and the kept samples of each round (with their rays' indices)."""
+
+    rays: _Rays
+    rounds: list[dict[str, np.ndarray]]
+    n_evaluated: int
+
+
+def _trace_chunk(tracer: _Tracer, rays: _Rays, first: int, most: Callable[[int], int] = int) -> _Traced:
+    """All rounds of the rays that begin at index ``first``."""
+    rounds, n_evaluated = [], 0
+    while most(len(rays.live)):
+        ray_of, values, evaluated = tracer.round(rays)
+        rounds.append(values | {"ray_indices": ray_of + first})
+        n_evaluated += evaluated
+    return _Traced(rays, rounds, n_evaluated)
+
+
+def _chunk(n_rays: int) -> int:
+    """Rays that a thread traces together: the same for any number of threads, so that the order of samples is too."""
+    return min(max(-(-n_rays // CHUNKS), MIN_CHUNK), MAX_CHUNK)
+
+
 def trace(
     origins: Tensor, directions: Tensor, starts: Tensor, state: Tensor, *arguments, encode: Encode | None = None, most: Callable[[int], int] = int
 ) -> None:
     """Arguments as the op's schema (trace/op.py).
 
     Args:
-        encode: positions [n, 3] -> features [n, L * F], in place of the hash grid; called once a round, n may be 0.
+        encode: positions [n, 3] -> features [n, L * F], in place of the hash grid; called once a round for all rays, n may be 0.
         most: number of live rays -> another one: rounds go on while it is not 0, for encoders that several processes call together.
     """
     march, (table, mlp), field = arguments[:4], arguments[4:6], arguments[6:12]
-    min_transmittance, rgb, transmittance = arguments[12:15]
-    sinks, counters = Sinks(*(buffer.numpy() for buffer in arguments[15:25])), arguments[25]
+    min_transmittance, rgb, transmittance, kept = arguments[12:16]
+    sinks, counters = Sinks(*(buffer.numpy() for buffer in arguments[16:27])), arguments[27]
     n_rays = int(state[STATE_RAYS])
-    rays = _Rays(origins[:n_rays], directions[:n_rays], starts[:n_rays])
     tracer = _Tracer(march, table, mlp, field, min_transmittance, encode=encode)
-    stored, n_kept, n_evaluated = 0, 0, 0
-    while most(len(rays.live)):
-        ray_of, values, evaluated = tracer.round(rays)
-        n_evaluated += evaluated
-        n_kept += len(ray_of)
-        room = min(len(ray_of), len(sinks.t) - stored)
-        for name, value in (values | {"ray_indices": ray_of}).items():
+
+    def run(part: slice) -> _Traced:
+        return _trace_chunk(tracer, _Rays(origins[part], directions[part], starts[part]), part.start, most)
+
+    chunks = over_blocks(n_rays, _chunk(n_rays), run) if encode is None else [run(slice(0, n_rays))]
+    stored, n_kept = 0, 0
+    for values in (one for chunk in chunks for one in chunk.rounds):
+        found = len(values["ray_indices"])
+        n_kept += found
+        room = min(found, len(sinks.t) - stored)
+        for name, value in values.items():
             getattr(sinks, name)[stored : stored + room] = value[:room]
         stored += room
-    rgb[:n_rays] = torch.from_numpy(rays.colour)
-    cut = rays.transmittance < min_transmittance
-    transmittance[:n_rays] = torch.from_numpy(np.where(cut, np.float32(0), rays.transmittance))
+    left = np.concatenate([chunk.rays.transmittance for chunk in chunks])
+    rgb[:n_rays] = torch.from_numpy(np.concatenate([chunk.rays.colour for chunk in chunks]))
+    kept[:n_rays] = torch.from_numpy(np.concatenate([chunk.rays.n_kept for chunk in chunks]))
+    transmittance[:n_rays] = torch.from_numpy(np.where(left < min_transmittance, np.float32(0), left))
     counters[COUNT_KEPT] += n_kept
-    counters[COUNT_EVALUATED] += n_evaluated
-    counters[COUNT_HIT] += int((rays.n_samples > 0).sum())
+    counters[COUNT_EVALUATED] += sum(chunk.n_evaluated for chunk in chunks)
+    counters[COUNT_HIT] += sum(int((chunk.rays.n_samples > 0).sum()) for chunk in chunks)
 
 
 def render_rays(origins: Tensor, directions: Tensor, starts: Tensor, box: Tensor, *arguments) -> tuple[Tensor, Tensor, Tensor]:
     """Arguments as the op's schema (trace/op.py)."""
     march, (table, mlp), field, min_transmittance = arguments[:4], arguments[4:6], arguments[6:12], arguments[12]
-    rays = _Rays(origins, directions, starts)
     tracer = _Tracer(march, table, mlp, field, min_transmittance, box, step_cascades=arguments[13])
-    while len(rays.live):
-        tracer.round(rays)
-    alpha = 1 - torch.from_numpy(rays.transmittance)
-    rgb, depth = torch.from_numpy(rays.colour), torch.from_numpy(rays.depth)
+
+    def run(part: slice) -> _Rays:
+        rays = _Rays(origins[part], directions[part], starts[part])
+        while len(rays.live):
+            tracer.round(rays)
+        return rays
+
+    chunks = over_blocks(len(starts), _chunk(len(starts)), run)
+    rgb, transmittance, depth = (torch.from_numpy(np.concatenate([getattr(rays, name) for rays in chunks])) for name in ("colour", "transmittance", "depth"))
+    alpha = 1 - transmittance
     cut = alpha > 1 - min_transmittance
     rgb = torch.where(cut[:, None], rgb / alpha[:, None].clamp_min(1e-9), rgb)
     depth = depth / alpha.clamp_min(1e-9)
