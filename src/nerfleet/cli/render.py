@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
@@ -11,13 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from nerfleet.cli import on_ranks
 from nerfleet.cli.eval import picture_name
 from nerfleet.cli.flags import Device, Split, parse_color, parse_views, print_json, say
 from nerfleet.errors import NerfleetError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from nerfleet.geometry.cameras import Cameras
     from nerfleet.nn.model import Model
+    from nerfleet.parallel.ranks import Ranks
     from nerfleet.render.camera_path import CameraPath
     from nerfleet.render.renderer import Rendered
 
@@ -60,6 +66,7 @@ class Arguments:
         depth: also write the distance along each pixel's ray, as 16-bit PNG.
         background: black, white or #rrggbb; without it PNG files are transparent, and video is black.
         device: where to render.
+        gpus: ranks that share the pictures, one a GPU (with --device cpu: processes).
         json: print one JSON object.
     """
 
@@ -80,6 +87,7 @@ class Arguments:
     depth: bool = False
     background: str | None = None
     device: Device = "auto"
+    gpus: int = 1
     json: bool = False
 
 
@@ -93,20 +101,32 @@ class Shot:
 
 def run(arguments: Arguments) -> None:
     _check(arguments)
-    background = None if arguments.background is None else parse_color(arguments.background)
+    if arguments.background is not None:
+        parse_color(arguments.background)
+    if on_ranks.wanted(arguments.gpus):
+        on_ranks.run("render", arguments, lambda ranks: _render(arguments, ranks))
+    else:
+        _render(arguments)
+
+
+def _render(arguments: Arguments, ranks: Ranks | None = None) -> None:
+    """Alone, or as one of several ranks, each of which renders every so many-th picture; the first one answers."""
     from nerfleet.data.progress import progress_bar
     from nerfleet.snapshot.load import load_model
     from nerfleet.train.trainer import choose_device
 
-    device = choose_device(arguments.device)
-    model = load_model(arguments.model).to(device)
-    shot = _shot(arguments, model)
+    first = ranks is None or ranks.rank == 0
+    model = load_model(arguments.model).to(ranks.device if ranks is not None else choose_device(arguments.device))
+    shot = _shot(arguments, model, first)
     begin = time.perf_counter()
-    pictures = _Pictures(arguments, model, shot, background)
-    with progress_bar("pictures") as bar:
-        files = pictures.write(lambda n_done: bar(n_done, len(shot.names)))
+    pictures = _Pictures(arguments, model, shot, ranks)
+    with progress_bar("pictures") if first else contextlib.nullcontext() as bar:
+        files = pictures.write(lambda n_done: bar(n_done, len(shot.names)) if bar is not None else None)
     milliseconds = 1000 * (time.perf_counter() - begin) / len(shot.names)
-    if pictures.is_empty:
+    is_empty = pictures.is_empty if ranks is None else all(ranks.exchange(pictures.is_empty))
+    if not first:
+        return
+    if is_empty:
         say("warning: nothing of the model is in any picture: do the cameras look at it?")
     width, height = (int(v) for v in shot.cameras.resolution[0])
     if arguments.json:
@@ -120,44 +140,69 @@ def run(arguments: Arguments) -> None:
 
 
 class _Pictures:
-    """Renders a shot and writes it."""
+    """Renders a shot and writes it; of several ranks each has every so many-th picture."""
 
-    def __init__(self, arguments: Arguments, model: Model, shot: Shot, background: tuple[float, float, float] | None) -> None:
-        self.arguments, self.model, self.shot, self.background = arguments, model, shot, background
+    def __init__(self, arguments: Arguments, model: Model, shot: Shot, ranks: Ranks | None) -> None:
         from nerfleet.render.pictures import MAX_DEPTH
 
+        self.arguments, self.model, self.shot, self.ranks = arguments, model, shot, ranks
+        self.background = None if arguments.background is None else parse_color(arguments.background)
         self.depth_unit = DEPTH_REACH * model.aabb_scale / MAX_DEPTH
         self.is_empty = True
+        self.rank, self.n_ranks = (ranks.rank, ranks.world_size) if ranks is not None else (0, 1)
 
     def write(self, finished: Callable[[int], None]) -> list[Path]:
-        """The files, in the order of the cameras."""
-        from nerfleet.render.pictures import depth_picture, rgb_picture, rgba_picture, write_png
+        """The files, in the order of the cameras. All ranks together."""
         from nerfleet.render.video import write_video
 
         out = self.arguments.out
-        if _is_video(out):
-            background = self.background or (0.0, 0.0, 0.0)
-            frames = (rgb_picture(rendered, background) for rendered in self._rendered(finished))
+        if not _is_video(out):
+            files = [self._files(i, finished) for i in range(self.rank, len(self.shot.names), self.n_ranks)]
+            everyone = [files] if self.ranks is None else self.ranks.exchange(files)
+            return [file for i in range(len(self.shot.names)) for file in everyone[i % self.n_ranks][i // self.n_ranks]]
+        frames = self._frames(finished)
+        if self.rank == 0:
             out.parent.mkdir(parents=True, exist_ok=True)
             write_video(out, frames, self.arguments.fps)
-            return [out]
-        files = []
-        for name, rendered in zip(self.shot.names, self._rendered(finished)):
-            files.append(out / f"{name}.png")
-            write_png(files[-1], rgba_picture(rendered) if self.background is None else rgb_picture(rendered, self.background))
-            if self.arguments.depth:
-                files.append(out / f"{name}_depth.png")
-                write_png(files[-1], depth_picture(rendered.depth, self.depth_unit))
+        else:
+            for _ in frames:
+                pass
+        return [out]
+
+    def _files(self, i: int, finished: Callable[[int], None]) -> list[Path]:
+        """Picture i as PNG files."""
+        from nerfleet.render.pictures import depth_picture, rgb_picture, rgba_picture, write_png
+
+        rendered, out, name = self._rendered(i), self.arguments.out, self.shot.names[i]
+        files = [out / f"{name}.png"]
+        write_png(files[0], rgba_picture(rendered) if self.background is None else rgb_picture(rendered, self.background))
+        if self.arguments.depth:
+            files.append(out / f"{name}_depth.png")
+            write_png(files[1], depth_picture(rendered.depth, self.depth_unit))
+        finished(i + 1)
         return files
 
-    def _rendered(self, finished: Callable[[int], None]) -> Iterator[Rendered]:
+    def _frames(self, finished: Callable[[int], None]) -> Iterator[NDArray[np.uint8]]:
+        """Frames of a video in order; every round, each rank renders one and all hear of it."""
+        from nerfleet.render.pictures import rgb_picture
+
+        background, n = self.background or (0.0, 0.0, 0.0), len(self.shot.names)
+        for begin in range(0, n, self.n_ranks):
+            i = begin + self.rank
+            own = rgb_picture(self._rendered(i), background) if i < n else None
+            for frame in [own] if self.ranks is None else self.ranks.exchange(own):
+                if frame is not None:
+                    yield frame
+            finished(min(begin + self.n_ranks, n))
+
+    def _rendered(self, i: int) -> Rendered:
         from nerfleet.render.renderer import render_image
 
-        for i in range(len(self.shot.names)):
-            rendered = render_image(self.model, self.shot.cameras[i : i + 1], spp=self.arguments.spp)
-            self.is_empty = self.is_empty and not bool((rendered.alpha > 0.01).any())
-            yield rendered
-            finished(i + 1)
+        rendered = render_image(self.model, self.shot.cameras[i : i + 1], spp=self.arguments.spp)
+        self.is_empty = self.is_empty and not bool((rendered.alpha > 0.01).any())
+        if self.ranks is not None:
+            self.ranks.heartbeat.alive("rendering")
+        return rendered
 
 
 def _is_video(out: Path) -> bool:
@@ -187,20 +232,21 @@ def _check(arguments: Arguments) -> None:
         raise NerfleetError(f"--fps {arguments.fps:g}", "is out of range", "use 0.1 to 1000")
 
 
-def _shot(arguments: Arguments, model: Model) -> Shot:
+def _shot(arguments: Arguments, model: Model, speak: bool) -> Shot:
     import torch
 
     from nerfleet.render.camera_path import path_cameras, read_camera_path, turntable
 
     if arguments.scene is not None:
-        return _scene_shot(arguments, arguments.scene)
+        return _scene_shot(arguments, arguments.scene, speak)
     width, height = _path_size(arguments)
     if arguments.camera_path is not None:
         path = read_camera_path(arguments.camera_path)
         n_frames = arguments.frames or max(round((arguments.seconds or path.duration_seconds) * arguments.fps), 1)
         if n_frames > MAX_FRAMES:
             raise NerfleetError(f"{n_frames:,} pictures", f"are more than {MAX_FRAMES:,}", "lower --fps or --seconds, or give --frames")
-        _warn_about_focus(path)
+        if speak:
+            _warn_about_focus(path)
         cameras = path_cameras(path, n_frames, width, height)
     else:
         box = torch.tensor([[0.0] * 3, [1.0] * 3]) if model.render_aabb is None else model.render_aabb
@@ -216,11 +262,11 @@ def _warn_about_focus(path: CameraPath) -> None:
         say("warning: the path's aperture_size is not rendered: everything is in focus")
 
 
-def _scene_shot(arguments: Arguments, scene: Path) -> Shot:
+def _scene_shot(arguments: Arguments, scene: Path, speak: bool) -> Shot:
     from nerfleet.data.plan import plan_scene, planned_cameras
 
     plan = plan_scene(scene, arguments.split)
-    if not arguments.json:
+    if speak and not arguments.json:
         say(*(f"warning: {text}" for text in plan.findings.warnings))
     chosen = parse_views(arguments.views, len(plan.frames))
     cameras = resized(planned_cameras(plan, arguments.downscale)[chosen], arguments.width, arguments.height)

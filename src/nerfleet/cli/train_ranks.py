@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nerfleet.errors import NerfleetError
+from nerfleet.cli import on_ranks
 
 if TYPE_CHECKING:
     from nerfleet.cli.train import Arguments
@@ -21,17 +20,15 @@ if TYPE_CHECKING:
 
 
 PRELOAD = (
-    *("nerfleet.cli.train_ranks", "nerfleet.cli.run_report", "nerfleet.train.trainer", "nerfleet.data.transforms", "nerfleet.telemetry.report"),
-    *("nerfleet.parallel.data_parallel", "nerfleet.parallel.grid_parallel", "nerfleet.parallel.ranks", "torch.distributed.checkpoint"),
+    *on_ranks.PRELOAD,
+    *("nerfleet.cli.train_ranks", "nerfleet.cli.run_report", "nerfleet.telemetry.report", "torch.distributed.checkpoint"),
+    *("nerfleet.parallel.data_parallel", "nerfleet.parallel.grid_parallel"),
 )
-"""What a rank imports sooner or later: done once for all ranks, and before a loss rather than after it."""
 
 
 def wanted(arguments: Arguments) -> bool:
     """Whether there is more to it than one device: ranks are asked for, or this process is one."""
-    from nerfleet.parallel.environment import inside
-
-    return arguments.gpus != 1 or arguments.nnodes != "1" or inside()
+    return arguments.nnodes != "1" or on_ranks.wanted(arguments.gpus)
 
 
 def run(arguments: Arguments) -> None:
@@ -39,62 +36,16 @@ def run(arguments: Arguments) -> None:
     from nerfleet.parallel.environment import inside
 
     if inside():
-        run_rank(arguments)
+        on_ranks.be_rank(arguments.device, arguments.collective_timeout, lambda ranks: _train(arguments, ranks))
         return
-    from nerfleet.cli.main import main
-    from nerfleet.parallel.launch import machines, start, warm_up
+    from nerfleet.parallel.launch import machines
     from nerfleet.parallel.shares import parse_speeds
 
     together = machines(arguments.nnodes, arguments.rdzv_endpoint, arguments.rdzv_id)
     if together is None:  # else the number of ranks is not known yet
         _check(arguments, arguments.device, max(arguments.gpus, 1))
         parse_speeds(arguments.rank_speed, max(arguments.gpus, 1))
-    warm_up(arguments.gpus, PRELOAD)
-    from nerfleet.train.trainer import choose_device
-
-    device_type = choose_device(arguments.device).type
-    code = start(arguments.gpus, main, ["train", *words(arguments)], device_type, max_restarts=arguments.max_restarts, together=together)
-    if code:
-        sys.exit(code)
-
-
-def words(arguments: Arguments) -> list[str]:
-    """Flags that give these arguments again."""
-    defaults = {field.name: field.default for field in dataclasses.fields(arguments)}
-    found = [str(arguments.scene)]
-    for name, default in defaults.items():
-        value = getattr(arguments, name)
-        if name == "scene" or value == default:
-            continue
-        flag = name.replace("_", "-")
-        found += ([f"--{flag}"] if value else [f"--no-{flag}"]) if isinstance(value, bool) else [f"--{flag}", str(value)]
-    return found
-
-
-def run_rank(arguments: Arguments) -> None:
-    """Be one rank. An error that all ranks share is said by the first; under our launcher it is no reason to start again."""
-    from nerfleet.cli.flags import say
-    from nerfleet.cli.train import seconds
-    from nerfleet.parallel.launch import has_launcher, leave_outcome
-    from nerfleet.parallel.ranks import RankLost, SharedError, exit_lost, joined
-    from nerfleet.train.trainer import choose_device
-
-    rank = -1
-    try:
-        timeout = seconds(arguments.collective_timeout, "collective-timeout")
-        with joined(choose_device(arguments.device).type, timeout, say) as ranks:
-            rank = ranks.rank
-            _train(arguments, ranks)
-    except RankLost as error:
-        exit_lost(error)
-    except (NerfleetError, KeyboardInterrupt) as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        leave_outcome(max(rank, 0), 130 if interrupted else 2)
-        if not has_launcher():
-            raise
-        if interrupted or (isinstance(error, SharedError) and rank > 0):
-            return
-        say(f"nerfleet: error: {error}")
+    on_ranks.start("train", arguments, PRELOAD, arguments.max_restarts, together)
 
 
 def _train(arguments: Arguments, ranks: Ranks) -> None:
@@ -177,8 +128,7 @@ def _load(arguments: Arguments, ranks: Ranks, parts: list[float], say: Callable[
     if arguments.train_on_all or not {"test", "val"} & set(available_splits(arguments.scene)):
         say("no held-out views: the result is not scored")
         return scene, None
-    equal = Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size, gather=gather)
-    return scene, load("test", equal)
+    return scene, load("test", on_ranks.equal_part(ranks))
 
 
 def _strategy(arguments: Arguments, ranks: Ranks, config: TrainConfig, parts: list[float], scene: Scene) -> Parallel:
