@@ -67,7 +67,7 @@ def field_cases(n: int, device: torch.device) -> list[Case]:
     slots = torch.randperm(n // SAMPLES_A_RAY, device=device)[:, None] * SAMPLES_A_RAY + torch.arange(SAMPLES_A_RAY, device=device)
     order, ranks = slots.flatten().int(), (torch.arange(n, device=device) % SAMPLES_A_RAY).int()
     kept, state = torch.full((1 << 18,), SAMPLES_A_RAY, dtype=torch.int32, device=device), torch.tensor([0, n // SAMPLES_A_RAY, 0, 0], device=device)
-    sequence = torch.empty_like(order)
+    sequence, counters = torch.empty_like(order), torch.tensor([n, 0, 0, 0, 0, 0, 0, 0], dtype=torch.int32, device=device)
     dims = (SPEC.density_dims, SPEC.rgb_dims)
     gathered = min(SPEC.grid.n_params, n * SPEC.grid.n_output * 8) * size
     row = SPEC.grid.n_output * size
@@ -81,7 +81,7 @@ def field_cases(n: int, device: torch.device) -> list[Case]:
             lambda: ops.field_backward(features, rays, directions, mlp, *dims, d_rgb, d_raw, count, order, grad_mlp, grad_features),
             n * (2 * row + 24),
         ),
-        Case("sample_order", lambda: ops.sample_order(rays, ranks, kept, state, count, sequence), n * 12 + n // SAMPLES_A_RAY * 8),
+        Case("sample_order", lambda: ops.sample_order(rays, ranks, kept, state, counters, sequence), n * 12 + n // SAMPLES_A_RAY * 8),
     ]
 
 

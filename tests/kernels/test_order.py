@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.support.backends import EMULATED, GPU, Backend
-from tests.support.compare import check_op, marked, untouched
+from tests.support.compare import MARK, check_op, marked, untouched
 from torch import Tensor
 
 import nerfleet.kernels.order.op  # noqa: F401  (registers the op)
-from nerfleet.kernels.control.op import N_STATE, STATE_RAYS
+from nerfleet.kernels.control.op import COUNT_ORDERED, N_STATE, STATE_RAYS
 
 CPU = "cpu"
 
@@ -30,14 +30,18 @@ class Records:
         self.state = torch.zeros(N_STATE, dtype=torch.int64)
         self.state[STATE_RAYS] = n_rays
 
-    def order(self, run: Backend | str, capacity: int | None = None) -> Tensor:
-        order = marked(capacity or len(self.ranks), dtype=torch.int32)
-        records = (self.ray_indices[: len(order)], self.ranks[: len(order)], self.kept, self.state, torch.tensor([self.n], dtype=torch.int32), order)
+    def counters(self) -> Tensor:
+        return torch.tensor([self.n, 0, 0, 0, 0, 0, MARK, 0], dtype=torch.int32)
+
+    def order(self, run: Backend | str, capacity: int | None = None) -> tuple[Tensor, int]:
+        """The sequence and its length."""
+        order, counters = marked(capacity or len(self.ranks), dtype=torch.int32), self.counters()
+        records = (self.ray_indices[: len(order)], self.ranks[: len(order)], self.kept, self.state, counters, order)
         if isinstance(run, Backend):
             run("sample_order", *records)
         else:
             torch.ops.nerfleet.sample_order(*records)
-        return order
+        return order, int(counters[COUNT_ORDERED])
 
 
 @pytest.fixture(params=[CPU, EMULATED, GPU])
@@ -48,21 +52,25 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Back
 @pytest.mark.parametrize("n_rays, n_rows, most", [(0, 1, 3), (1, 40, 9), (1024, 1024, 2), (1025, 3000, 3), (5000, 5000, 1)])
 def test_ray_after_ray(n_rays: int, n_rows: int, most: int, run: Backend | str) -> None:
     records = Records(n_rays, n_rows, most)
-    order = records.order(run)
+    order, length = records.order(run)
+    assert length == records.n
     assert torch.equal(order[: records.n].long(), records.slots)
     assert untouched(order[records.n :])
 
 
 def test_more_samples_than_slots(run: Backend | str) -> None:
-    """Each slot is there once, and nothing is written past the end."""
+    """Then there is no sequence, and nothing is written past the end."""
     records = Records(100, 128, 5)
-    assert records.order(run, 60).tolist() == list(range(60))
+    assert records.order(run, records.n)[1] == records.n
+    order, length = records.order(run, records.n - 1)
+    assert length == 0
+    assert untouched(order)
 
 
 @pytest.mark.gpu
 def test_as_many_rays_as_there_can_be() -> None:
     records = Records(1 << 18, 1 << 18, 2)
-    moved = [x.cuda() for x in (records.ray_indices, records.ranks, records.kept, records.state, torch.tensor([records.n], dtype=torch.int32))]
+    moved = [x.cuda() for x in (records.ray_indices, records.ranks, records.kept, records.state, records.counters())]
     order = torch.zeros(len(records.ranks), dtype=torch.int32, device="cuda")
     torch.ops.nerfleet.sample_order(*moved, order)
     assert torch.equal(order[: records.n].cpu().long(), records.slots)
@@ -70,5 +78,5 @@ def test_as_many_rays_as_there_can_be() -> None:
 
 def test_schema_and_fake() -> None:
     r = Records(5, 5, 3)
-    arguments = (r.ray_indices, r.ranks, r.kept, r.state, torch.tensor([r.n], dtype=torch.int32), torch.zeros_like(r.ranks))
+    arguments = (r.ray_indices, r.ranks, r.kept, r.state, r.counters(), torch.zeros_like(r.ranks))
     check_op(torch.ops.nerfleet.sample_order.default, arguments)

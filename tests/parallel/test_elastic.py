@@ -32,7 +32,7 @@ class Job:
     """Launchers of one run, one rank each; ``--max-restarts`` covers what the tests do to it."""
 
     def __init__(self, folder: Path) -> None:
-        write_scene(folder / "scene", 7, 2, 5, 32, 32, supersample=1)
+        write_scene(folder / "scene", 30, 1, 5, 32, 32, supersample=1)  # enough views that chance does not decide the score
         (folder / "small.json").write_text(json.dumps(SMOOTH_JSON))
         self.folder, self.launchers, self.logs = folder, {}, {}  # type: ignore[var-annotated]
         self.port, self.id = free_port(), uuid.uuid4().hex

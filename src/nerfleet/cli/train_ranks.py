@@ -154,11 +154,12 @@ def _memory(config: TrainConfig, scene: Scene, ranks: Ranks) -> tuple[int, int]:
 
     from nerfleet.nn.field import field_spec
     from nerfleet.parallel.memory import training_bytes
+    from nerfleet.train.step import SAMPLE_MARGIN
 
     if ranks.device.type != "cuda":
         return 0, 0
     grid = field_spec(config.network, scene.aabb_scale).grid
-    n_samples = config.batch_size // ranks.world_size
+    n_samples = int(config.batch_size * SAMPLE_MARGIN) // ranks.world_size
     needed = training_bytes(grid.n_params, grid.n_output, n_samples, config.max_rays, len(scene.pixels), ranks.world_size)
     return needed, torch.cuda.mem_get_info(ranks.device)[1]
 

@@ -44,7 +44,7 @@ class RayBatch:
 
 @dataclass(frozen=True)
 class SampleBatch:
-    """Samples that carry weight, the first counters[COUNT_KEPT] (at most S) rows valid, each a record of its own.
+    """Samples that carry weight, the first counters[COUNT_ORDERED] rows valid, each a record of its own.
 
     Attributes:
         ray_indices: [S] int32. ranks: [S] int32 among the ray's own. positions: [S, 3] in the unit cube. t, dt: [S] internal units.

@@ -21,8 +21,8 @@ from nerfleet.config import TrainConfig
 from nerfleet.data.scene import Scene
 from nerfleet.geometry.cameras import Cameras
 from nerfleet.kernels.composite.reference import LOSSES
-from nerfleet.kernels.control.op import COUNT_KEPT, RAY_MULTIPLE
-from nerfleet.kernels.march.reference import N_CELLS
+from nerfleet.kernels.control.op import COUNT_ORDERED, RAY_MULTIPLE
+from nerfleet.kernels.march.reference import MAX_SAMPLES, N_CELLS
 from nerfleet.kernels.rays.op import BACKGROUNDS
 from nerfleet.nn.field import ParameterGroup, field_spec, initial_mlp, initial_table
 from nerfleet.nn.model import Model
@@ -32,8 +32,8 @@ from nerfleet.train.ranks import Parallel
 from nerfleet.train.ranks import SingleDevice as SingleDevice
 
 MIN_TRANSMITTANCE = 1e-4
-SAMPLE_MARGIN = 1.25
-"""Room for kept samples, in target batches: the ray count follows the kept count by one step."""
+SAMPLE_MARGIN = 2.0
+"""Room for kept samples, in target batches: the ray count follows the kept count by one step. A step that keeps more has no gradient."""
 WARM_UP_STEPS = 256
 """Steps in which the occupancy grid is refreshed with samples in all cells."""
 MAX_REFRESH_PERIOD = 16
@@ -71,7 +71,8 @@ class TrainStep:
         self.occupancy = initial_grid(self.cameras, scene.aabb_scale) if fresh else OccupancyGrid.empty(scene.aabb_scale, device)
         self.occupancy_updates = torch.zeros_like(self.occupancy.values)
 
-        self.capacity = int(config.batch_size * SAMPLE_MARGIN)  # of all ranks
+        most = config.batch_size + RAY_MULTIPLE * MAX_SAMPLES  # what rounding up the ray count alone can make of a batch
+        self.capacity = max(int(config.batch_size * SAMPLE_MARGIN), most)  # of all ranks
         self.max_rays = config.max_rays * parallel.world_size
         rounding = int(parallel.world_size > 1)  # of a rank's range of rays
         self.rays = RayBatch.allocate(math.ceil(self.max_rays * parallel.max_share) + rounding, device)
@@ -124,8 +125,8 @@ class TrainStep:
             MIN_TRANSMITTANCE, rays.rgb, rays.transmittance, rays.kept, samples.ray_indices, samples.ranks, samples.positions, samples.t, samples.dt,
             samples.features, samples.rgb, samples.raw, samples.weight, samples.after, samples.prefix, control.counters,
         )  # fmt: skip
-        count = control.counters[COUNT_KEPT : COUNT_KEPT + 1]
-        ops.sample_order(samples.ray_indices, samples.ranks, rays.kept, self.rank_state, count, samples.order)
+        ops.sample_order(samples.ray_indices, samples.ranks, rays.kept, self.rank_state, control.counters, samples.order)
+        count = control.counters[COUNT_ORDERED : COUNT_ORDERED + 1]
         ops.ray_loss(
             rays.rgb, rays.transmittance, rays.targets, rays.backgrounds, rays.starts, self.rank_state, LOSSES[config.network.loss], config.loss_scale,
             rays.gradient, rays.final, control.loss_sum, control.counters,

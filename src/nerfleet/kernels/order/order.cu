@@ -1,9 +1,11 @@
 // A sequence of the step's samples that is the same every time, whatever slots they took: ray after ray, in order along each.
 //   kept         [N] i32 samples of each ray      state [4] i64 (STATE_RAYS: rays of this step)
 //   offsets      [N] i32 scratch: samples of all rays before
-//   ray_indices, ranks [capacity] i32 of the stored samples     count [1] i32 kept samples
+//   ray_indices, ranks [capacity] i32 of the stored samples
+//   counters     [8] i32: samples kept; written: length of the sequence
 //   order        [capacity] i32, written: slot of the i-th sample of the sequence
 constexpr int STATE_RAYS = 1, RAYS = 1024;  // of a block
+enum Counter { KEPT = 0, ORDERED = 6 };
 constexpr unsigned ALL_LANES = 0xFFFFFFFFu;
 
 // Exclusive sum in one launch: each block adds up all rays before its own, from the cache, which takes less than a second launch.
@@ -31,10 +33,10 @@ extern "C" __global__ void __launch_bounds__(1024) ray_offsets(const int* kept, 
     if (ray < n_rays) offsets[ray] = offset;
 }
 
-// With more samples than slots some of the sequence are not stored, and which ones is chance: then it is the slots' own order.
+// With more samples than slots, which ones are stored is chance: then there is no sequence.
 extern "C" __global__ void __launch_bounds__(256)
-sample_order(const int* ray_indices, const int* ranks, const int* offsets, const int* count, int capacity, int* order) {
-    const int slot = blockIdx.x * blockDim.x + threadIdx.x, n = *count;
-    if (slot >= min(n, capacity)) return;
-    order[n <= capacity ? offsets[ray_indices[slot]] + ranks[slot] : slot] = slot;
+sample_order(const int* ray_indices, const int* ranks, const int* offsets, int capacity, int* counters, int* order) {
+    const int slot = blockIdx.x * blockDim.x + threadIdx.x, kept = counters[KEPT], n = kept <= capacity ? kept : 0;
+    if (slot == 0) counters[ORDERED] = n;
+    if (slot < n) order[offsets[ray_indices[slot]] + ranks[slot]] = slot;
 }

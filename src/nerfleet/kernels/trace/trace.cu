@@ -83,10 +83,10 @@ __device__ __forceinline__ void store_sample(const Sinks& sinks, int slot, int r
 }
 
 // Lanes a ray: more for long rays; at most a part of a group's samples is evaluated in vain. The ray count is steered so that the
-// batch holds about `capacity` kept samples. Chosen by measurement (docs/performance.md).
+// batch holds about half of `capacity` kept samples. Chosen by measurement (docs/performance.md).
 __device__ __forceinline__ int lanes_a_ray(int capacity, int n_queue) {
-    const int expected = capacity / max(n_queue, 1);
-    return expected < 6 ? 8 : (expected < 48 ? 16 : 32);
+    const int expected = capacity / 2 / max(n_queue, 1);
+    return expected < 5 ? 8 : (expected < 38 ? 16 : 32);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 4)
