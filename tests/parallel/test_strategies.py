@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from tests.parallel.cases import EIGHT_LEVELS, TWO_LEVELS, psnr_config, small_sc
 from tests.parallel.spawn import result, run_cases
 from torch import Tensor
 
+from nerfleet.parallel.data_parallel import DataParallel
+from nerfleet.train.checkpoint import MARKER
 from nerfleet.train.ranks import SingleDevice
 from nerfleet.train.trainer import train
 
@@ -90,6 +94,24 @@ def test_an_error_of_one_rank_is_heard_by_all(two_ranks: Path, rank: int) -> Non
     assert result(two_ranks, "refuse", rank) == {"error": "photograph 3: is damaged: replace it"}
 
 
+def test_measured_shares_are_remembered() -> None:
+    ranks = SimpleNamespace(rank=0, world_size=3, device=torch.device("cpu"), heartbeat=SimpleNamespace(rest=lambda: None))
+
+    def strategy(measured: bool) -> DataParallel:
+        return DataParallel(ranks, [1 / 3] * 3, None, measured)  # type: ignore[arg-type]
+
+    before = strategy(measured=True)
+    before.recall({"shares": [0.5, 0.3, 0.2]})
+    after = strategy(measured=True)
+    after.recall(before.remember())
+    assert after.shares == pytest.approx([0.5, 0.3, 0.2])
+    after.recall({"shares": [0.9, 0.1]})  # of another number of ranks
+    assert after.shares == pytest.approx([0.5, 0.3, 0.2])
+    assert strategy(measured=False).remember() == {}
+    with pytest.raises(ValueError, match="could not convert"):
+        after.recall({"shares": ["many", 1, 2]})
+
+
 @pytest.mark.slow
 def test_score_and_checkpoints_on_any_number_of_ranks(tmp_path: Path) -> None:
     scene = small_scene("train", 30)
@@ -102,6 +124,9 @@ def test_score_and_checkpoints_on_any_number_of_ranks(tmp_path: Path) -> None:
         assert torch.equal(both[0]["table"], both[1]["table"])
         assert both[0]["views"] == both[1]["views"] == names
         assert both[0]["psnr"] == pytest.approx(alone.evaluation.psnr_mean, abs=0.1), case
+
+    newest = max((tmp_path / "run_grid" / "checkpoints").glob(f"*/{MARKER}"))
+    assert sorted(unit for own in json.loads(newest.read_text())["parallel"]["ownership"]["units"] for unit in own) == [0, 1, 2, 3]
 
     saved = result(tmp_path, "train_split", 0)
     run_cases(tmp_path, 3, "resume", "resume_grid")

@@ -40,6 +40,7 @@ def start(verb: str, arguments: Any, preload: Sequence[str], max_restarts: int =
     from nerfleet.cli.main import main
     from nerfleet.parallel import launch
 
+    launch.check_gpus(arguments.gpus, "cpu")
     launch.warm_up(arguments.gpus, preload)
     from nerfleet.train.trainer import choose_device
 
