@@ -24,6 +24,7 @@ class GraphedStep:
         self._ran_eagerly: set[str] = set()
 
     def __call__(self, step: int) -> None:
+        self._step.parallel.settle()  # of a step outside of the graph: a replay waits for nothing
         if step % refresh_period(step, self._step.config.reference_step_ratio) == 0:
             kind = "first refreshes" if step < WARM_UP_STEPS else "refresh"
             self._run(kind, lambda: self._step.refresh_occupancy(step))
