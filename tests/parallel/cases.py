@@ -14,7 +14,7 @@ from tests.train.small import NETWORK, SIZE, config
 
 from nerfleet.config import NetworkConfig, TrainConfig
 from nerfleet.data.part import Part, take_part
-from nerfleet.data.scene import Scene
+from nerfleet.data.scene import MASKED_PIXEL, Scene
 from nerfleet.data.synthetic import synthetic_scene
 from nerfleet.errors import NerfleetError
 from nerfleet.kernels.control.op import STATE_RAYS, STATE_SKIPPED, STATE_STEP
@@ -172,6 +172,16 @@ def nan(ranks: Ranks, folder: Path) -> Result:
     skipped = int(step.control.state[STATE_SKIPPED])
     step(2)
     return {"unchanged": unchanged, "skipped": skipped, "moved": not torch.equal(step.owned.master, before)}
+
+
+def masked(ranks: Ranks, folder: Path) -> Result:
+    """All that the last rank holds is masked: it has rays, but nothing to learn from."""
+    parallel, take = data_parallel(ranks, "split")
+    own = take(small_scene())
+    if ranks.rank == ranks.world_size - 1:
+        own = dataclasses.replace(own, pixels=torch.tensor(MASKED_PIXEL, dtype=torch.uint8).repeat(len(own.pixels), 1))
+    result = train(own, own_config(ranks.world_size, steps=10), device="cpu", parallel=parallel)
+    return {"steps": result.steps, "skipped": result.skipped_steps, "finite": bool(torch.isfinite(result.model.table).all())}
 
 
 def train_split(ranks: Ranks, folder: Path) -> Result:
@@ -351,7 +361,7 @@ def refuse(ranks: Ranks, folder: Path) -> Result:
 
 
 CASE_FUNCTIONS = (
-    *(gradients_data, gradients_pieces, gradients_grid, gradients_hybrid, gradients_columns, fixed_point_sums, nan),
+    *(gradients_data, gradients_pieces, gradients_grid, gradients_hybrid, gradients_columns, fixed_point_sums, nan, masked),
     *(train_split, train_replicate, train_grid, resume, resume_grid, half, second_half, second_half_grid),
     *(speed_balanced, speed_equal, slow_evaluation, stall, refuse, graph, graph_alone),
 )

@@ -29,7 +29,7 @@ def one_rank() -> dict[str, Any]:
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the results of all short cases on two ranks."""
     folder = tmp_path_factory.mktemp("two_ranks")
-    run_cases(folder, 2, "gradients_data", "gradients_pieces", "gradients_grid", "fixed_point_sums", "nan", "refuse")
+    run_cases(folder, 2, "gradients_data", "gradients_pieces", "gradients_grid", "fixed_point_sums", "nan", "masked", "refuse")
     return folder
 
 
@@ -87,6 +87,11 @@ def test_fixed_point_gradients_of_ranks_are_summed_exactly(two_ranks: Path) -> N
 @pytest.mark.parametrize("rank", [0, 1])
 def test_nan_on_one_rank_skips_the_step_on_all(two_ranks: Path, rank: int) -> None:
     assert result(two_ranks, "nan", rank) == {"unchanged": True, "skipped": 1, "moved": True}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_whose_pixels_are_all_masked_holds_nobody_up(two_ranks: Path, rank: int) -> None:
+    assert result(two_ranks, "masked", rank) == {"steps": 10, "skipped": 0, "finite": True}
 
 
 @pytest.mark.parametrize("rank", [0, 1])
