@@ -82,7 +82,7 @@ def test_a_stalled_rank_is_named_within_the_timeout(tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 def test_an_evaluation_may_take_longer_than_a_collective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_TIMEOUT", "6")
-    run_cases(tmp_path, 2, "slow_evaluation", timeout=120)
+    run_cases(tmp_path, 2, "slow_evaluation")
     assert [result(tmp_path, "slow_evaluation", rank)["views"] for rank in (0, 1)] == [4, 4]
 
 
