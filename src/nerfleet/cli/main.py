@@ -30,6 +30,9 @@ VERBS: dict[str, str] = {
     "render": "pictures, depth maps or video of a model",
     "info": "what a scene or a model holds",
     "convert": "a model to .ingp or .msgpack",
+    "plan": "which GPUs and strategy, how long, how much memory",
+    "cost": "time and money for numbers of GPUs and kinds of machines",
+    "run": "the tasks of a file on this machine's GPUs and CPUs",
     "bench": "time training steps or pictures",
 }
 """Verb -> its one-line summary; the module is ``nerfleet.cli.<verb>``."""

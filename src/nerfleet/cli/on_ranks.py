@@ -59,6 +59,9 @@ def words(arguments: Any) -> list[str]:
         if value == field.default:
             continue
         flag = field.name.replace("_", "-")
+        if isinstance(value, tuple):
+            found += [f"--{flag}", *map(str, value)]
+            continue
         found += ([f"--{flag}"] if value else [f"--no-{flag}"]) if isinstance(value, bool) else [f"--{flag}", str(value)]
     return found
 
