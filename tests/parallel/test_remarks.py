@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nerfleet.cli.train import Arguments
-from nerfleet.cli.train_ranks import _same_flags
+from nerfleet.cli.train_ranks import OWN_TO_A_RANK, _same_flags
 from nerfleet.errors import NerfleetError
 from nerfleet.parallel import remarks
 from nerfleet.parallel.launch import Machines, machines
@@ -86,7 +86,7 @@ def test_flags_that_differ_are_named() -> None:
     first = Arguments(Path("scene"), batch_size=512)
 
     def others(*flags: Arguments) -> Any:
-        plain = [{name: str(value) for name, value in dataclasses.asdict(one).items() if name not in ("scene", "out", "gpus", "json")} for one in flags]
+        plain = [{name: str(value) for name, value in dataclasses.asdict(one).items() if name not in OWN_TO_A_RANK} for one in flags]
         return SimpleNamespace(exchange=lambda mine: [mine, *(("b", values) for values in plain)])
 
     _same_flags(first, others(dataclasses.replace(first, scene=Path("elsewhere"), gpus=4)))
