@@ -214,8 +214,8 @@ HALF = PSNR_STEPS // 2
 
 
 def half(ranks: Ranks, folder: Path) -> Result:
-    """The first half of a run, as a signal ends it."""
-    parallel, take = data_parallel(ranks, "split")
+    """The first half of a run, as a signal ends it. All hold all views: any number of ranks draws the same rays, so that the score is no matter of chance."""
+    parallel, take = data_parallel(ranks, "replicate")
     agree = parallel.agree
     parallel.agree = lambda step, wishes: agree(step, wishes) | (trainer.WISH_STOP if step >= HALF else 0)  # type: ignore[method-assign]
     result = train(take(small_scene("train", 30)), psnr_config(ranks.world_size), device="cpu", out=folder / "half", parallel=parallel)
@@ -223,7 +223,7 @@ def half(ranks: Ranks, folder: Path) -> Result:
 
 
 def second_half(ranks: Ranks, folder: Path) -> Result:
-    parallel, take = data_parallel(ranks, "split")
+    parallel, take = data_parallel(ranks, "replicate")
     return _run(ranks, _own_copy(ranks, folder), parallel, take(small_scene("train", 30)))
 
 
