@@ -45,6 +45,7 @@ class Arguments:
         nerfleet train data/fox --out runs/fox
         nerfleet train data/lego --downscale 2 --max-seconds 60 --json
         nerfleet train data/fox --gpus 4
+        nerfleet train data/fox --gpus 8 --nnodes 1:4 --rdzv-endpoint host1:29400 --rdzv-id fox-7
 
     Attributes:
         scene: transforms.json, or a folder that holds one (or transforms_train/val/test.json).
@@ -69,7 +70,10 @@ class Arguments:
         eval_every: steps between evaluations on held-out views; 0: only at the end.
         pixels: evaluate on this many random pixels of each held-out view; 0: all.
         json: print one JSON object at the end.
-        gpus: ranks on this machine, one a GPU (with --device cpu: processes); more machines: torchrun -m nerfleet train ...
+        gpus: ranks on this machine, one a GPU (with --device cpu: processes).
+        nnodes: machines that run this same command: a number, or least:most; one that is lost or joins is no end of the run.
+        rdzv_endpoint: host:port where the machines meet: one of them, and a free port there.
+        rdzv_id: word that tells this run from others, the same on all machines.
         parallel: how ranks work together: data, grid, hybrid; auto: data unless one GPU's memory would pass 80 %.
         grid_degree: ranks that share one hash grid; 0: all (grid) or 2 (hybrid).
         calibration: files of bench step --save and bench collectives --save, by which --parallel auto then decides.
@@ -104,6 +108,9 @@ class Arguments:
     pixels: int = 0
     json: bool = False
     gpus: int = 1
+    nnodes: str = "1"
+    rdzv_endpoint: str = ""
+    rdzv_id: str = ""
     parallel: Literal["auto", "data", "grid", "hybrid"] = "auto"
     grid_degree: int = 0
     calibration: tuple[Path, ...] = ()
@@ -136,16 +143,16 @@ def run_alone(arguments: Arguments) -> None:
             images = held.enter_context(train_images(arguments, Surroundings(device, say, say, progress)))
         out = arguments.out or Path("runs") / images.scene.name
         result = train_run(images.scene, images.held_out, config, out, device, photographs=images.feed, start=load_start(arguments.start))
-    finish(arguments, images.scene, images.held_out, config, out, device, result)
+    finish(arguments, images.scene, config, out, device, result)
 
 
-def finish(arguments: Arguments, scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, result: TrainResult) -> None:
+def finish(arguments: Arguments, scene: Scene, config: TrainConfig, out: Path, device: torch.device, result: TrainResult) -> None:
     """Report and answer of a run that has ended. Raises KeyboardInterrupt if a signal ended it."""
     from nerfleet.cli.run_report import run_report
     from nerfleet.telemetry.report import write_report
 
     summary = run_summary(result, out)
-    write_report(out / "report.html", run_report(scene, held_out, config, result, summary, device))
+    write_report(out / "report.html", run_report(scene, config, result, summary, device))
     if arguments.json:
         print_json(summary)
     else:

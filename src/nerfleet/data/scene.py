@@ -68,12 +68,6 @@ class Scene:
     def __len__(self) -> int:
         return len(self.names)
 
-    def complete_views(self) -> list[int]:
-        """Views whose photograph is here as a whole: all of them, except in a part of a scene."""
-        ends = self.pixel_offsets[:-1] + self.cameras.resolution.long().prod(-1)
-        here = (self.pixel_offsets[:-1] >= 0) & (ends <= len(self.pixels)) & (self.pixel_offsets[1:] == ends)
-        return here.nonzero().flatten().tolist()
-
     def image(self, index: int) -> Tensor:
         """View of photograph ``index``, [h, w, 4] uint8 (no copy)."""
         width, height = self.cameras.resolution[index].tolist()

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from nerfleet.train.step import Start, TrainStep, is_refresh
 RATE_WINDOW_SECONDS = 3.0
 WISH_STOP, WISH_END, WISH_SAVE = 1, 2, 4
 """Bits that ranks agree on: a signal came; the time is over; a checkpoint is due."""
+SHOWN_VIEWS = 6
 HISTORY_LENGTH = 2000
 """Points of the loss curve that are kept; when there are more, every second one is dropped."""
 
@@ -158,7 +159,9 @@ class _Run:
         self.store = CheckpointStore(out, write, say) if out is not None else None
         found = self._found(scene)
         start = start if found is None else None
-        self.step = TrainStep(scene, config, device, parallel, start, photographs)
+        with _reading_marker(found[0]) if found is not None else contextlib.nullcontext():
+            parallel.recall(found[1].get("parallel", {}) if found is not None else {})
+            self.step = TrainStep(scene, config, device, parallel, start, photographs, fresh=found is None)
         self.step.compile()
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
         self.done = self.first = start.step if start is not None else 0  # steps issued, of these before this session
@@ -223,7 +226,7 @@ class _Run:
             self.clock.stop()
             self._show()
             self._save_for_good()
-        evaluation = self._evaluate() if self.held_out is not None and stopped_by != "signal" else None
+        evaluation = self._evaluate(shown_views(len(self.held_out))) if self.held_out is not None and stopped_by != "signal" else None
         model = self.step.model()
         self.parallel.finished()
         return TrainResult(
@@ -295,17 +298,16 @@ class _Run:
         psnr = -10 * math.log10(self.smoothed_loss) if self.smoothed_loss > 0 else math.inf if self.smoothed_loss == 0 else math.nan
         self.on_progress(Progress(self.done, self.config.steps, self.last.loss, psnr, rays, samples, self.clock.seconds, left, self.skipped))
 
-    def _evaluate(self) -> Evaluation:
+    def _evaluate(self, pictures_of: Sequence[int] = ()) -> Evaluation:
+        """All ranks together, each on the pixels that it holds."""
         assert self.held_out is not None
+
+        def alive(_: float) -> None:
+            self.parallel.alive("evaluating")
+
         with self.clock.paused():
-            views = self.held_out.complete_views()  # each rank has some
-
-            def alive(_: float) -> None:
-                self.parallel.alive("evaluating")
-
-            options: dict[str, Any] = {"background": scored_background(self.config), "n_pixels": self.config.eval_pixels, "views": views, "progress": alive}
-            part = evaluate(self.step.model(), self.held_out, **options)
-            result = Evaluation(tuple(score for parts in self.parallel.exchange(part) for score in parts.views))
+            options: dict[str, Any] = {"background": scored_background(self.config), "n_pixels": self.config.eval_pixels, "pictures_of": pictures_of}
+            result = evaluate(self.step.model(), self.held_out, **options, exchange=self.parallel.exchange, progress=alive)
         self.history.evaluations.append((self.done, self.clock.seconds, result.psnr_mean))
         return result
 
@@ -316,7 +318,7 @@ class _Run:
         history = {name: getattr(self.history, name) for name in ("steps", "seconds", "losses", "evaluations")}
         values: dict[str, Any] = {"step": self.done, "train_seconds": self.clock.seconds, "trained_samples": self.trained_samples}
         values |= {"skipped": self.skipped, "history": history, "config": to_dict(self.config), "world_size": self.parallel.world_size}
-        values["aabb_scale"] = self.step.aabb_scale
+        values |= {"aabb_scale": self.step.aabb_scale, "parallel": self.parallel.remember()}
         self.store.save(tensors, values)
 
     def _save_for_good(self) -> None:
@@ -412,6 +414,11 @@ def _stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def shown_views(n_views: int) -> range:
+    """Held-out views, spread out, whose pictures are kept with the last scores."""
+    return range(0, n_views, max(1, n_views // SHOWN_VIEWS))[:SHOWN_VIEWS]
 
 
 def scored_background(config: TrainConfig) -> tuple[float, float, float]:
