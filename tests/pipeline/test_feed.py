@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,9 @@ def test_training_begins_while_a_photograph_is_still_being_read(tmp_path: Path) 
         assert set(ready) == feed.ready
         assert last not in ready
         assert all(torch.equal(feed.pixels[768 * view : 768 * (view + 1)].view(24, 32, 4), expected.image(view)) for view in ready)
-        file.write_bytes(photograph)
+        # the process that will read it may first have to hand over what it holds: the feed must go on meanwhile
+        writer = threading.Thread(target=file.write_bytes, args=(photograph,), daemon=True)
+        writer.start()
         until(feed, lambda: feed._closed)
     finally:
         feed.close()

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from nerfleet.data.on_demand import OnDemandScene
 from nerfleet.data.scene import MASKED_PIXEL, Scene
 from nerfleet.geometry.color import composite
 from nerfleet.nn.model import Model
@@ -133,9 +134,20 @@ def _n_pixels(scene: Scene, view: int) -> int:
 
 
 def _held(scene: Scene, view: int) -> tuple[int, int]:
-    """Pixels of a view that this process holds, counted from the view's first one: all of them, except in a part of a scene."""
+    """Pixels of a view that this process looks at, counted from the view's first one: all of them, except in a part of a scene."""
+    if isinstance(scene, OnDemandScene):
+        return next(((share.first, share.last) for share in scene.shares if share.view == view), (0, 0))
     first, end = (int(offset) for offset in scene.pixel_offsets[view : view + 2])
     return max(-first, 0), min(end, len(scene.pixels)) - first
+
+
+def _photograph(scene: Scene, view: int) -> Tensor:
+    """[end - first, 4] uint8: the pixels of a view that are held here."""
+    first, end = _held(scene, view)
+    if isinstance(scene, OnDemandScene):
+        return scene.image(view).view(-1, 4)[first:end]
+    offset = int(scene.pixel_offsets[view])
+    return scene.pixels[offset + first : offset + end]
 
 
 def _drawn_pixels(scene: Scene, views: Sequence[int], n_pixels: int, seed: int) -> dict[int, Tensor]:
@@ -148,15 +160,15 @@ def _drawn_pixels(scene: Scene, views: Sequence[int], n_pixels: int, seed: int) 
 def _look(model: Model, scene: Scene, view: int, pixels: Tensor | None, background: Tensor) -> _Piece:
     """Those of the ``pixels`` (None: all) that are held here, rendered."""
     camera, (first, end) = scene.cameras[view : view + 1], _held(scene, view)
-    offset = int(scene.pixel_offsets[view])
+    photograph = _photograph(scene, view)
     if pixels is None:
-        rendered, rgba = render_range(model, camera, first, end), scene.pixels[offset + first : offset + end]
+        rendered, rgba = render_range(model, camera, first, end), photograph
     else:
         here, width = pixels[(pixels >= first) & (pixels < end)], int(camera.resolution[0, 0])
         if not len(here):
-            return _Piece(view, torch.zeros(0, 3), scene.pixels[:0])
+            return _Piece(view, torch.zeros(0, 3), photograph[:0])
         rendered = render_pixels(model, camera, torch.stack([here % width, here // width], -1).float() + 0.5)
-        rgba = scene.pixels[offset + here]
+        rgba = photograph[here - first]
     return _Piece(view, rendered.over(background.to(rendered.rgb.device)).clamp(0, 1).cpu(), rgba)
 
 
