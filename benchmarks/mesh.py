@@ -3,10 +3,11 @@
     PYTHONPATH=src python benchmarks/mesh.py --lego data/lego --out mesh.json
     PYTHONPATH=src python benchmarks/mesh.py --device cpu --model runs/demo --out mesh.json
 
-Surface: points that at least two training cameras see, of the truth and of the mesh (each point itself, however large
-Surface: points that at least two training cameras see, of the truth and of the mesh (each point itself, however large its face);
+Surface: points that two training cameras or more see, of the truth and of the mesh (each point itself, however large its face);
 distances both ways, in units of the scene box's edge; F-score at 1 %. "plain" is marching cubes of the same model at instant-ngp's
 threshold (raw density 2.5), nothing else.
+Textured: held-out views of the mesh against the photographs where these are not transparent. Times include everything that
+``nerfleet mesh`` does between reading the model and writing the file.
 """
 
 from __future__ import annotations
