@@ -12,7 +12,7 @@ from nerfleet.mesh.surface import Mesh
 
 TAUBIN_SHRINK, TAUBIN_GROW = 0.5, -0.53
 CLUSTERED_FACES = 4
-"""So many times the wanted faces are left to the quadrics, which need 2 us of one core for each face that goes."""
+"""So many times the wanted faces are left to the quadrics, which run on one core."""
 
 
 @dataclass(frozen=True)
