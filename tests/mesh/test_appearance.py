@@ -18,7 +18,7 @@ from nerfleet.mesh.preview import picture
 from nerfleet.mesh.surface import Mesh, extract
 from nerfleet.mesh.texture import bake
 from nerfleet.mesh.threshold import SURFACE_SHARE, surface_density
-from nerfleet.mesh.visibility import draw, seen_vertices, usable_cameras
+from nerfleet.mesh.visibility import draw, seen_vertices, times_seen, usable_cameras
 from nerfleet.nn.model import Model
 
 THRESHOLD = math.exp(LEVEL)
@@ -68,6 +68,17 @@ def test_what_stands_in_front_hides(sphere: Mesh) -> None:
     seen = seen_vertices(both, cameras((1.0, 0, 0), (-1.0, 0, 0)))
     assert not bool(seen[0, len(sphere.vertices) :].any())
     assert float(seen[1, len(sphere.vertices) :].float().mean()) > 0.3
+
+
+def test_pictures_of_the_model_say_the_same_as_the_drawn_mesh(model: Model, sphere: Mesh) -> None:
+    views = cameras(*ALL_AROUND)
+    inside = Mesh(torch.cat([sphere.vertices, (sphere.vertices - 0.5) * 0.6 + 0.5]), sphere.faces)
+    count = times_seen(model, inside, views, slack=1 / 32, longest=128)
+    n = len(sphere.vertices)
+    assert int(count[n:].max()) == 0
+    drawn = seen_vertices(sphere, views).sum(0)
+    assert bool((count[:n] > 0).all())
+    assert float((count[:n] - drawn).abs().float().mean()) < 0.5  # at the horizon a cell of slack counts
 
 
 def test_cameras_without_a_projection_are_left_out() -> None:

@@ -9,7 +9,9 @@ import torch
 from tests.support.shapes import LEVEL, ball, block, solid_model
 
 from nerfleet.mesh.clean import (
+    clustered,
     decimate,
+    edges,
     face_areas,
     keep_faces,
     n_holes,
@@ -110,6 +112,29 @@ def test_decimation_keeps_the_shape(sphere: Mesh) -> None:
     assert float(face_areas(light).min()) > 0
     assert decimate(sphere, 0) is sphere
     assert decimate(sphere, len(sphere.faces)) is sphere
+
+
+def test_clusters_keep_the_shape_closed(sphere: Mesh) -> None:
+    light = clustered(sphere, 600)
+    assert 200 < len(light.faces) <= 600
+    assert n_holes(light) == 0
+    assert float((light.vertices - torch.tensor(CENTRE)).norm(dim=-1).sub(RADIUS).abs().max()) < 0.02 * RADIUS
+    assert float(pieces(light).volume.sum()) == pytest.approx(float(pieces(sphere).volume.sum()), rel=0.05)
+    assert clustered(sphere, len(sphere.faces)) is sphere
+
+
+def test_clusters_keep_the_sides_of_a_thin_sheet_apart() -> None:
+    """A sheet of a tenth of a cluster's edge stays two surfaces."""
+    steps = torch.arange(41) / 40
+    x, y = torch.meshgrid(steps, steps, indexing="ij")
+    top = torch.stack([x, y, torch.full_like(x, 0.501)], -1).view(-1, 3)
+    corner = torch.arange(41 * 41).view(41, 41)
+    a, b, c, d = (part.reshape(-1) for part in (corner[:-1, :-1], corner[1:, :-1], corner[1:, 1:], corner[:-1, 1:]))
+    faces = torch.cat([torch.stack([a, b, c], -1), torch.stack([a, c, d], -1)]).int()
+    sheet = together(Mesh(top, faces), Mesh(top - torch.tensor([0, 0, 0.01]), faces.flip(-1)))
+    light = clustered(sheet, len(sheet.faces) // 10)
+    assert set(light.vertices[:, 2].mul(1e4).round().tolist()) == {5010.0, 4910.0}
+    assert int(edges(light.faces)[1].max()) == 2
 
 
 def test_normals_point_outwards(sphere: Mesh) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nerfleet.config import check
 from nerfleet.errors import NerfleetError
@@ -21,7 +22,7 @@ from nerfleet.mesh.settle import settle
 from nerfleet.mesh.surface import Mesh, check_resolution, extract, in_box
 from nerfleet.mesh.texture import bake
 from nerfleet.mesh.threshold import surface_density
-from nerfleet.mesh.visibility import seen_vertices, usable_cameras
+from nerfleet.mesh.visibility import seen_vertices, times_seen, usable_cameras
 from nerfleet.nn.model import Model
 from nerfleet.render.renderer import render_box
 
@@ -30,6 +31,8 @@ Progress = Callable[[str, float], None]
 MAX_TEXTURE = 16_384
 MIN_CAMERAS, MANY_CAMERAS = 2, 10
 """With many cameras, what a single one glimpses past an edge is not seen."""
+SLACK_CELLS = 1.0
+"""How far behind the depth of pictures a seen vertex may lie, in cells of the extraction."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +137,7 @@ def _clean(model: Model, mesh: Mesh, options: MeshOptions, cameras: Cameras | No
     with stats.timed("clean", device):
         seen = None
         if cameras is not None:
-            count = seen_vertices(mesh.to("cpu"), cameras, progress=lambda share: tell("visibility", share)).sum(0)
-            seen = (count >= (MIN_CAMERAS if len(cameras) >= MANY_CAMERAS else 1)).to(device)
+            seen = _times_seen(model, mesh, options, cameras, tell) >= (MIN_CAMERAS if len(cameras) >= MANY_CAMERAS else 1)
         if seen is not None and bool(seen.any()) and not options.keep_unseen:
             mesh, stats.unseen_regions = without_unseen(mesh, seen, max_share=options.max_unseen)
             seen = torch.ones(len(mesh.vertices), dtype=torch.bool, device=device)
@@ -147,6 +149,19 @@ def _clean(model: Model, mesh: Mesh, options: MeshOptions, cameras: Cameras | No
         with stats.timed("settle", device):
             mesh = settle(model, mesh, options.resolution, progress=lambda share: tell("settle", share))
     return in_box(mesh.to("cpu"), render_box(model))
+
+
+def _times_seen(model: Model, mesh: Mesh, options: MeshOptions, cameras: Cameras, tell: Progress) -> Tensor:
+    """[n_vertices] how many cameras see each vertex: on a GPU by the model's pictures, on a CPU by drawing the mesh: the faster of the two."""
+
+    def report(share: float) -> None:
+        tell("visibility", share)
+
+    if model.device.type == "cpu":
+        return seen_vertices(mesh, cameras, progress=report).sum(0)
+    box = render_box(model)
+    cell = float((box[1] - box[0]).max()) / options.resolution
+    return times_seen(model, mesh, cameras, slack=SLACK_CELLS * cell, progress=report)
 
 
 def _coloured(model: Model, mesh: Mesh, views: Views, stats: MeshStats, tell: Progress) -> Asset:
