@@ -31,10 +31,13 @@ VERBS: dict[str, str] = {
     "info": "what a scene or a model holds",
     "convert": "a model to .ingp or .msgpack",
     "bench": "time training steps or pictures",
+    "doctor": "what keeps training from starting, and what to do",
 }
 """Verb -> its one-line summary; the module is ``nerfleet.cli.<verb>``."""
 
 DEBUG_FLAG = "--debug"
+CURE = {"train": " (`nerfleet doctor` checks this machine, `nerfleet doctor --explain LOG` what a log says)"}
+"""Said after the error of a verb that failed."""
 _PURPOSE = "Trains instant-ngp radiance fields: photographs in; pictures and models out."
 _NOTES = (
     "`nerfleet VERB --help` shows a verb's flags with examples, `nerfleet --version` the version;",
@@ -58,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _replace_closed_streams()
     debug = DEBUG_FLAG in words
     words = [word for word in words if word != DEBUG_FLAG]
+    cure = CURE.get(words[0], "") if words else ""
     try:
         try:
             _dispatch(words)
@@ -66,14 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130, debug)
     except NerfleetError as error:
-        return _fail(f"error: {error}", 2, debug)
+        return _fail(f"error: {error}{cure}", 2, debug)
     except OSError as error:
         place = "output" if error.filename is None and error.errno in _WRITE_ERRORS else error.filename
         if place is None:
-            return _fail(_defect(error), 1, debug)
-        return _fail(f"error: {place}: {error.strerror}", 2, debug)
+            return _fail(_defect(error) + cure, 1, debug)
+        return _fail(f"error: {place}: {error.strerror}{cure}", 2, debug)
     except Exception as error:
-        return _fail(_defect(error), 1, debug)
+        return _fail(_defect(error) + cure, 1, debug)
     return 0
 
 
