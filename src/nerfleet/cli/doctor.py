@@ -40,7 +40,7 @@ class Arguments:
         gpus: GPUs that every host should have; 0: any number.
         device: cpu: GPUs are not looked at; cuda: their absence is a failure.
         out: where runs are written (disk checks).
-        timeout: seconds for the collectives.
+        timeout: seconds without progress after which the collectives are given up.
         explain: a log of a failed run: what its errors mean.
         json: print one JSON object.
     """
@@ -52,7 +52,7 @@ class Arguments:
     gpus: int = 0
     device: Device = "auto"
     out: Path = Path("runs")
-    timeout: int = 20
+    timeout: int = 15
     explain: Path | None = None
     json: bool = False
 

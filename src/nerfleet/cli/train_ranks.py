@@ -61,6 +61,7 @@ def words(arguments: Arguments) -> list[str]:
 def run_rank(arguments: Arguments) -> None:
     """Be one rank. An error that all ranks share is said by the first; under our launcher it is no reason to start again."""
     from nerfleet.cli.flags import say
+    from nerfleet.cli.main import CURE
     from nerfleet.cli.train import seconds
     from nerfleet.parallel.launch import has_launcher, leave_outcome
     from nerfleet.parallel.ranks import RankLost, SharedError, exit_lost, joined
@@ -81,7 +82,7 @@ def run_rank(arguments: Arguments) -> None:
             raise
         if interrupted or (isinstance(error, SharedError) and rank > 0):
             return
-        say(f"nerfleet: error: {error}")
+        say(f"nerfleet: error: {error}{CURE['train']}")
 
 
 def _train(arguments: Arguments, ranks: Ranks) -> None:

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 NAME = "collectives"
 BETWEEN_HOSTS_BITS_PER_S = 50e9
 """Slower links between hosts make training wait (a warning)."""
-STAGES = ("meeting", "first all-reduce", "pairs", "all-reduce of all")
+STAGES = ("start", "meeting", "first all-reduce", "pairs", "all-reduce of all")
 LINGER_SECONDS = 3.0
+START_FACTOR = 3
+"""Python and PyTorch are loaded before a rank can be heard of: that may take so many times longer."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def open_store(address: str, port: int, *, host: bool, seconds: float) -> TCPSto
 
 
 def run(seat: Seat, store: TCPStore, address: str, port: int, seconds: float) -> list[Check]:
-    """Start this host's ranks, wait for them at most ``seconds``, say what was measured or who is missing."""
+    """Start this host's ranks, wait while any rank comes to a new stage within ``seconds``, say what was measured or who is missing."""
     with contextlib.ExitStack() as held:
         logs = [held.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(seat.n_ranks[seat.own])]
         workers = [_start(seat, local, address, port, seconds, logs[local]) for local in range(seat.n_ranks[seat.own])]
@@ -108,15 +110,15 @@ def _start(seat: Seat, local: int, address: str, port: int, seconds: float, log:
         if seat.interface and len(seat.hosts) > 1:
             variables.setdefault(name, seat.interface)
     own = {"RANK": seat.first + local, "LOCAL_RANK": local, "WORLD_SIZE": seat.world_size, "MASTER_ADDR": address, "MASTER_PORT": port}
-    own |= {"DOCTOR_DEVICE": seat.device, "DOCTOR_SECONDS": seconds, "DOCTOR_LEADERS": json.dumps(seat.leaders), "OMP_NUM_THREADS": 1}
+    own |= {"DOCTOR_DEVICE": seat.device, "DOCTOR_SECONDS": 2 * START_FACTOR * seconds, "DOCTOR_LEADERS": json.dumps(seat.leaders), "OMP_NUM_THREADS": 1}
     variables |= {name: str(value) for name, value in own.items()} | {"NCCL_DEBUG": os.environ.get("NCCL_DEBUG", "WARN")}
     return subprocess.Popen([sys.executable, "-m", "nerfleet.doctor.worker"], env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
 
 def _wait(seat: Seat, store: TCPStore, workers: list[subprocess.Popen[bytes]], logs: list[IO[str]], seconds: float) -> Check | None:
     """None once all of this host's ranks are done."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    reached, moved = [-1] * seat.world_size, time.monotonic()
+    while time.monotonic() - moved < seconds * (START_FACTOR if min(reached) < 0 else 1):
         codes = [worker.poll() for worker in workers]
         bad = next((i for i, code in enumerate(codes) if code), None)
         if bad is not None:
@@ -124,8 +126,11 @@ def _wait(seat: Seat, store: TCPStore, workers: list[subprocess.Popen[bytes]], l
             return broken(seat.name(seat.first + bad), logs[bad].read(), stages(store, seat), seat)
         if all(code == 0 for code in codes):
             return None
-        time.sleep(0.1)
-    return stalled(stages(store, seat), seat, seconds)
+        now = stages(store, seat)
+        if now != reached:
+            reached, moved = now, time.monotonic()
+        time.sleep(0.2)
+    return stalled(reached, seat, seconds)
 
 
 def stages(store: TCPStore, seat: Seat) -> list[int]:

@@ -64,6 +64,9 @@ def _together(hosts: list[str], own: int, wishes: Wishes) -> list[Check]:
     mine = hosts[own]
     if mine not in addresses:
         return checks
+    elsewhere = meeting.not_here(mine, addresses[mine], wishes.port)
+    if elsewhere is not None:
+        return [*checks, elsewhere]
     routes = {host: interfaces.route_to(address, interfaces.addresses()) for host, address in addresses.items() if host != mine}
     interface_check, interface = interfaces.choose(routes, os.environ)
     facts_here: dict[str, Any] = _own_facts(interface)

@@ -109,6 +109,16 @@ def ask_all(peers: dict[str, str], port: int, own: str, seconds: float) -> list[
         return list(pool.map(lambda peer: ask(peer[0], peer[1], port, own, until), peers.items()))
 
 
+def not_here(host: str, address: str, port: int) -> Check | None:
+    """A complaint if the address is none of this host's."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError as error:
+        return listening_failure(host, address, port, error)
+    return None
+
+
 def listening_failure(host: str, address: str, port: int, error: OSError) -> Check:
     """Why this host cannot listen."""
     if error.errno == errno.EADDRINUSE:

@@ -20,7 +20,7 @@ SMALL_BYTES = 1 << 12
 PAIR_BYTES = {"cpu": 1 << 22, "cuda": 1 << 26}
 ALL_BYTES = {"cpu": 1 << 22, "cuda": 1 << 27}
 REPEATS = 5
-STAGES = ("meeting", "first all-reduce", "pairs", "all-reduce of all")
+STAGES = ("start", "meeting", "first all-reduce", "pairs", "all-reduce of all")
 
 
 def rounds(players: Sequence[int]) -> list[list[tuple[int, int]]]:
@@ -51,20 +51,21 @@ class Rank:
         self.stage(0)
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+        self.stage(1)
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         group = dist.PrefixStore("group", self.store)
         dist.init_process_group(backend, store=group, rank=self.rank, world_size=self.world_size, timeout=self.timeout)
-        self.stage(1)
+        self.stage(2)
         small = torch.ones(SMALL_BYTES // 4, device=self.device)
         dist.all_reduce(small)
         if not bool((small == self.world_size).all()):
             raise RuntimeError(f"all-reduce of ones over {self.world_size} ranks gave {small[0].item()}")
-        self.stage(2)
+        self.stage(3)
         for pairs in rounds(self.leaders):
             for pair in pairs:
                 if self.rank in pair:
                     self._measure_pair(pair)
-        self.stage(3)
+        self.stage(4)
         whole = torch.ones(ALL_BYTES[self.device.type] // 4, device=self.device)
         seconds = self._seconds(lambda: dist.all_reduce(whole))
         if self.rank == 0:

@@ -1,0 +1,105 @@
+"""The main process of a training container: ``python -m nerfleet.deploy.pod [flags] -- PROGRAM WORDS``.
+
+It runs the program, passes SIGTERM on so that a checkpoint is written, gives a sign of life for the probes, and ends with the exit
+code that restart policies understand: 0 complete, 2 bad input, 75 other ranks lost, 143 asked to leave, 128 + n ended by signal n.
+With ``--after serve`` it shows the finished run instead of ending, because a StatefulSet starts again whatever ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from nerfleet.deploy.alive import PERIOD_SECONDS, give_sign
+from nerfleet.deploy.finished import serve
+
+LEFT = 128 + signal.SIGTERM
+MARKER = "complete.json"
+"""In the run folder: the words of the program that came to its end."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    flags = _parser().parse_args(argv)
+    words = [word for word in flags.program if word != "--"]
+    if not words:
+        _parser().error("no program; write it after --")
+    leave = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: leave.set())
+    marker = flags.run / MARKER if flags.run else None
+    if marker is not None and _is_complete(marker, words):
+        say(f"{flags.run} is complete: nothing to train")
+        code = 0
+    else:
+        code = run(words, leave)
+        if code == 0 and marker is not None and not leave.is_set():
+            _mark(marker, words)
+    if code == 0 and flags.after == "serve" and not leave.is_set():
+        host, _, port = flags.listen.rpartition(":")
+        say(f"training is complete; its report is served on {flags.listen} until this container is stopped")
+        serve(host, int(port), flags.run, leave, give_sign, PERIOD_SECONDS)
+    return code
+
+
+def run(words: Sequence[str], leave: threading.Event) -> int:
+    """Run the program to its end; exit code as above. ``leave`` set: it gets SIGTERM and time until the container is killed."""
+    command = [sys.executable, "-m", "nerfleet", *words[1:]] if words[0] == "nerfleet" else list(words)
+    child = subprocess.Popen(command)
+    told = False
+    while child.poll() is None:
+        give_sign()
+        if leave.is_set() and not told:
+            told = True
+            say("asked to leave: a checkpoint is being written")
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=0.2 if not told else PERIOD_SECONDS)
+    code = child.returncode
+    if told and code != 0:
+        return LEFT
+    return 128 - code if code < 0 else code
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"nerfleet pod: {text}\n")
+    sys.stderr.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m nerfleet.deploy.pod", description="Main process of a training container.")
+    parser.add_argument("--after", choices=("end", "serve"), default="end", help="what to do once the program has come to its end")
+    parser.add_argument("--listen", default="127.0.0.1:9400", help="host:port of the finished run's page and metrics")
+    parser.add_argument("--run", type=Path, help="the run folder")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="-- nerfleet train ...")
+    return parser
+
+
+def _is_complete(marker: Path, words: Sequence[str]) -> bool:
+    try:
+        return bool(json.loads(marker.read_text())["words"] == list(words))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _mark(marker: Path, words: Sequence[str]) -> None:
+    """Several pods may do it at once: each under a name of its own, then renamed."""
+    temporary = marker.with_name(f"{marker.name}.{os.uname().nodename}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps({"words": list(words), "time": time.time()}) + "\n")
+        os.replace(temporary, marker)
+    except OSError as error:
+        say(f"{marker}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
