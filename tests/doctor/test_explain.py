@@ -64,7 +64,9 @@ def test_each_is_found_in_its_line(words: str, line: str) -> None:
 
 
 def test_a_training_log_without_errors() -> None:
-    assert explain(["step 1,000/20,000  loss 0.00079  PSNR ~31.0 dB", "2 ranks, gloo; a rank that does not answer for 120 s ends the run", "3 minutes left"]) == []
+    assert (
+        explain(["step 1,000/20,000  loss 0.00079  PSNR ~31.0 dB", "2 ranks, gloo; a rank that does not answer for 120 s ends the run", "3 minutes left"]) == []
+    )
 
 
 def test_the_verb_names_the_first_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

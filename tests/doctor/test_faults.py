@@ -185,7 +185,9 @@ def test_the_driver_of_the_article_is_too_old(capsys: pytest.CaptureFixture[str]
     assert checks["GPU health"].found == "GPU 0: 3 uncorrectable memory errors"
 
 
-@pytest.mark.parametrize("version, cuda, status", [("580.65.06", "13.0", "ok"), ("575.1", "13.0", "fail"), ("525.60", "12.8", "ok"), ("510.47.03", "12.4", "fail")])
+@pytest.mark.parametrize(
+    "version, cuda, status", [("580.65.06", "13.0", "ok"), ("575.1", "13.0", "fail"), ("525.60", "12.8", "ok"), ("510.47.03", "12.4", "fail")]
+)
 def test_drivers(version: str, cuda: str, status: str) -> None:
     found = gpus.driver(version, cuda)
     assert found.status == status

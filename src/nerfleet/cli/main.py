@@ -32,6 +32,7 @@ VERBS: dict[str, str] = {
     "convert": "a model to .ingp or .msgpack",
     "bench": "time training steps or pictures",
     "doctor": "what keeps training from starting, and what to do",
+    "deploy": "manifests of a run for Kubernetes",
 }
 """Verb -> its one-line summary; the module is ``nerfleet.cli.<verb>``."""
 

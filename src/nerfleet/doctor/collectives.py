@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -115,7 +115,7 @@ def _start(seat: Seat, local: int, address: str, port: int, seconds: float, log:
     return subprocess.Popen([sys.executable, "-m", "nerfleet.doctor.worker"], env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
 
-def _wait(seat: Seat, store: TCPStore, workers: list[subprocess.Popen[bytes]], logs: list[IO[str]], seconds: float) -> Check | None:
+def _wait(seat: Seat, store: TCPStore, workers: Sequence[subprocess.Popen[bytes]], logs: Sequence[IO[str]], seconds: float) -> Check | None:
     """None once all of this host's ranks are done."""
     reached, moved = [-1] * seat.world_size, time.monotonic()
     while time.monotonic() - moved < seconds * (START_FACTOR if min(reached) < 0 else 1):

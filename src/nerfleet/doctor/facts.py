@@ -17,7 +17,7 @@ def own_facts(driver: str, rdma: str) -> dict[str, str]:
     """Versions here; empty where something is not installed."""
     import torch
 
-    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.version.cuda else ""  # type: ignore[no-untyped-call]
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.version.cuda else ""
     versions = {"nerfleet": version_of("nerfleet"), "PyTorch": torch.__version__, "CUDA": torch.version.cuda or "", "NCCL": nccl}
     return versions | {"Python": platform.python_version(), "driver": driver, "rdma-core": rdma}
 

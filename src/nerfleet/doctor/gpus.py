@@ -69,7 +69,9 @@ def query() -> tuple[list[Gpu], str]:
     if shutil.which("nvidia-smi") is None:
         return [], "no nvidia-smi"
     try:
-        answer = subprocess.run(["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        answer = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=TIMEOUT_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return [], f"nvidia-smi does not answer within {TIMEOUT_SECONDS:.0f} s"
     text = answer.stdout.strip()
@@ -125,7 +127,8 @@ def driver(version: str, cuda: str | None) -> Check:
         return Check("driver", "ok", f"{version}, enough for CUDA {cuda or f'{major}.x'} ({least} or newer)")
     older = max((m for m, d in LEAST_DRIVER.items() if have >= d), default=None)
     remedy = f"install driver {least} or newer" + (f", or PyTorch for CUDA {older}" if older and older != major else "")
-    return Check("driver", "fail", f"{version} is too old: CUDA 12.x needs {LEAST_DRIVER[12]}, CUDA 13.x {LEAST_DRIVER[13]}; PyTorch has {cuda or 'none'}", remedy)
+    found = f"{version} is too old: CUDA 12.x needs {LEAST_DRIVER[12]}, CUDA 13.x {LEAST_DRIVER[13]}; PyTorch has {cuda or 'none'}"
+    return Check("driver", "fail", found, remedy)
 
 
 def capability(gpus: list[Gpu]) -> Check:
@@ -133,14 +136,16 @@ def capability(gpus: list[Gpu]) -> Check:
     found = ", ".join(sorted({f"{gpu.capability[0]}.{gpu.capability[1]}" for gpu in gpus}))
     if not old:
         return Check("compute capability", "ok", found)
-    return Check("compute capability", "fail", f"GPU {old[0].index} ({old[0].name}) has {found}; 7.5 needed", "leave it out with CUDA_VISIBLE_DEVICES; use an RTX 20, T4 or newer")
+    found = f"GPU {old[0].index} ({old[0].name}) has {'.'.join(map(str, old[0].capability))}; 7.5 needed"
+    return Check("compute capability", "fail", found, "leave it out with CUDA_VISIBLE_DEVICES; use an RTX 20, T4 or newer")
 
 
 def health(gpus: list[Gpu]) -> Check:
     """Errors that memory could not correct, heat, memory that others hold."""
     for gpu in gpus:
         if gpu.bad_memory_cells:
-            return Check("GPU health", "fail", f"GPU {gpu.index}: {gpu.bad_memory_cells} uncorrectable memory errors", "reset or replace it: nvidia-smi -r -i N, then watch dmesg")
+            found = f"GPU {gpu.index}: {gpu.bad_memory_cells} uncorrectable memory errors"
+            return Check("GPU health", "fail", found, "reset it (nvidia-smi -r -i N), watch dmesg, replace it if they come back")
     for gpu in gpus:
         if gpu.celsius is not None and gpu.celsius >= HOT_CELSIUS:
             return Check("GPU health", "warn", f"GPU {gpu.index}: {gpu.celsius} degrees", "it slows down: clean the fans, check the air flow")
@@ -207,7 +212,9 @@ def topology(text: str) -> Check:
         kinds.setdefault(kind, []).append(pair)
     found = "; ".join(f"{kind}: {' '.join(names)}" for kind, names in kinds.items())
     slow = [kind for kind in kinds if kind in SLOW_LINKS]
-    return Check("GPU links", "warn" if slow else "ok", found, "pairs through the CPUs are slow: put the cards under one PCIe root, or an NVLink bridge between them" if slow else "")
+    if not slow:
+        return Check("GPU links", "ok", found)
+    return Check("GPU links", "warn", found, "pairs through the CPUs are slow: put the cards under one PCIe root, or an NVLink bridge between them")
 
 
 def peer_access() -> Check:

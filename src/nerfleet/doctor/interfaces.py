@@ -67,7 +67,9 @@ def choose(routes: Mapping[str, str | None], environment: Mapping[str, str]) -> 
             return Check(name, "fail", f"{variable}={value}, but the peers are reached by {', '.join(used)}", f"set {suggestion}"), used[0]
     local = [interface for interface in used if interface.startswith(LOCAL_ONLY[1:])]
     if local:
-        return Check(name, "fail", f"peers are reached by {', '.join(local)}, which does not leave this host", "use the hosts' real addresses in hosts.txt"), used[0]
+        return Check(
+            name, "fail", f"peers are reached by {', '.join(local)}, which does not leave this host", "use the hosts' real addresses in hosts.txt"
+        ), used[0]
     if len(used) > 1:
         return Check(name, "warn", f"peers are reached by several: {', '.join(used)}", f"set {suggestion}"), used[0]
     return Check(name, "ok", f"{used[0]} reaches all peers"), used[0]

@@ -122,7 +122,9 @@ def not_here(host: str, address: str, port: int) -> Check | None:
 def listening_failure(host: str, address: str, port: int, error: OSError) -> Check:
     """Why this host cannot listen."""
     if error.errno == errno.EADDRINUSE:
-        return Check(f"port {port}", "fail", f"in use by another program on {address}", f"ss -ltnp 'sport = :{port}' names it; end it, or choose another --port")
+        return Check(
+            f"port {port}", "fail", f"in use by another program on {address}", f"ss -ltnp 'sport = :{port}' names it; end it, or choose another --port"
+        )
     if error.errno == errno.EADDRNOTAVAIL:
         remedy = "correct the name's address in /etc/hosts or DNS, or the order of hosts in --cluster and --rank"
         return Check("own name", "fail", f"{host} is {address}, which is no address of this host", remedy)
