@@ -37,8 +37,10 @@ VERBS: dict[str, str] = {
 """Verb -> its one-line summary; the module is ``nerfleet.cli.<verb>``."""
 
 DEBUG_FLAG = "--debug"
-CURE = {"train": " (`nerfleet doctor` checks this machine, `nerfleet doctor --explain LOG` what a log says)"}
+CURE = {"train": "(`nerfleet doctor` checks this machine, `nerfleet doctor --explain LOG` what a log says)"}
 """Said after the error of a verb that failed."""
+STOPPED = (0, None, 130, 128 + 15)
+"""Exit codes that are no failure: done, or ended by a signal."""
 _PURPOSE = "Trains instant-ngp radiance fields: photographs in; pictures and models out."
 _NOTES = (
     "`nerfleet VERB --help` shows a verb's flags with examples, `nerfleet --version` the version;",
@@ -62,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _replace_closed_streams()
     debug = DEBUG_FLAG in words
     words = [word for word in words if word != DEBUG_FLAG]
-    cure = CURE.get(words[0], "") if words else ""
+    cure = f" {CURE[words[0]]}" if words and words[0] in CURE else ""
     try:
         try:
             _dispatch(words)
@@ -70,6 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             _flush_output()
     except KeyboardInterrupt:
         return _fail("interrupted", 130, debug)
+    except SystemExit as stop:  # ranks have said why
+        if cure and stop.code not in STOPPED:
+            sys.stderr.write(f"nerfleet:{cure}\n")
+        raise
     except NerfleetError as error:
         return _fail(f"error: {error}{cure}", 2, debug)
     except OSError as error:

@@ -61,7 +61,6 @@ def words(arguments: Arguments) -> list[str]:
 def run_rank(arguments: Arguments) -> None:
     """Be one rank. An error that all ranks share is said by the first; under our launcher it is no reason to start again."""
     from nerfleet.cli.flags import say
-    from nerfleet.cli.main import CURE
     from nerfleet.cli.train import seconds
     from nerfleet.parallel.launch import has_launcher, leave_outcome
     from nerfleet.parallel.ranks import RankLost, SharedError, exit_lost, joined
@@ -82,7 +81,7 @@ def run_rank(arguments: Arguments) -> None:
             raise
         if interrupted or (isinstance(error, SharedError) and rank > 0):
             return
-        say(f"nerfleet: error: {error}{CURE['train']}")
+        say(f"nerfleet: error: {error}")
 
 
 def _train(arguments: Arguments, ranks: Ranks) -> None:
@@ -167,11 +166,12 @@ def _memory(config: TrainConfig, scene: Scene, ranks: Ranks) -> tuple[int, int]:
 
     from nerfleet.nn.field import field_spec
     from nerfleet.parallel.memory import training_bytes
+    from nerfleet.train.step import SAMPLE_MARGIN
 
     if ranks.device.type != "cuda":
         return 0, 0
     grid = field_spec(config.network, scene.aabb_scale).grid
-    n_samples = config.batch_size // ranks.world_size
+    n_samples = int(config.batch_size * SAMPLE_MARGIN) // ranks.world_size
     needed = training_bytes(grid.n_params, grid.n_output, n_samples, config.max_rays, len(scene.pixels), ranks.world_size)
     return needed, torch.cuda.mem_get_info(ranks.device)[1]
 
