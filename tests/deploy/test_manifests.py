@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.deploy.render import K8S, check, find, pod_of, render
+
+from nerfleet.cli.main import parse
+from nerfleet.cli.train import Arguments
 
 OVERLAYS = sorted(path.parent for path in K8S.glob("overlays/*/kustomization.yaml"))
 COMPONENTS = sorted(path.parent.name for path in K8S.glob("components/*/kustomization.yaml") if path.parent.name != "pod")
@@ -84,6 +88,21 @@ def test_the_article_has_its_equivalent() -> None:
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert container["args"][0] == "--after=serve"
     assert "--preset=basic" in container["args"]
+
+
+@pytest.mark.parametrize("folder", [*BASES, *OVERLAYS], ids=lambda path: path.name)
+def test_the_command_is_one_that_nerfleet_understands(folder: Path) -> None:
+    if "nnodes" not in {field.name for field in dataclasses.fields(Arguments)}:
+        pytest.skip("nerfleet train has no --nnodes yet")
+    objects = render(folder)
+    settings = find(objects, "ConfigMap", "nerfleet-run")["data"]
+    (container,) = pod_of(objects)["containers"]
+    words = [re.sub(r"\$\((\w+)\)", lambda match: settings[match[1]], word) for word in container["args"]]
+    own, program = words[: words.index("--")], words[words.index("--") + 1 :]
+    assert {word.split("=")[0] for word in own} == {"--after", "--listen", "--run"}
+    assert program[:2] == ["nerfleet", "train"]
+    found = parse(Arguments, "train", program[2:])
+    assert (found.scene, found.out) == (Path(settings["SCENE"]), Path(settings["RUN"]))
 
 
 def test_spot_keeps_the_shortest_grace_period(tmp_path: Path) -> None:

@@ -137,3 +137,16 @@ def test_hosts_of_the_regular_examination() -> None:
         "/tmp",
         "--device=cuda",
     ]
+
+
+def test_pods_that_stay_go_on_when_another_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod, "AGAIN_SECONDS", 0.01)
+    tried = tmp_path / "tried"
+    program = python(f"import os; there = os.path.exists({str(tried)!r}); open({str(tried)!r}, 'w'); raise SystemExit(0 if there else 130)")
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        assert pod.main(["--run", str(tmp_path), "--", *program]) == 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert (tmp_path / pod.MARKER).exists()

@@ -2,6 +2,7 @@
 
 It runs the program, passes SIGTERM on so that a checkpoint is written, gives a sign of life for the probes, and ends with the exit
 code that restart policies understand: 0 complete, 2 bad input, 75 other ranks lost, 143 asked to leave, 128 + n ended by signal n.
+When another pod is asked to leave, all ranks stop together (130); the pods that stay go on at once from the checkpoint that was made.
 With ``--after serve`` it shows the finished run instead of ending, because a StatefulSet starts again whatever ends.
 """
 
@@ -23,6 +24,8 @@ from nerfleet.deploy.alive import PERIOD_SECONDS, give_sign
 from nerfleet.deploy.finished import serve
 
 LEFT = 128 + signal.SIGTERM
+STOPPED_TOGETHER = 130
+AGAIN_SECONDS = 1.0
 MARKER = "complete.json"
 """In the run folder: the words of the program that came to its end."""
 
@@ -41,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = 0
     else:
         code = run(words, leave)
+        while code == STOPPED_TOGETHER and not leave.wait(AGAIN_SECONDS):
+            say("another pod leaves: going on without it, from the checkpoint that was made")
+            code = run(words, leave)
         if code == 0 and marker is not None and not leave.is_set():
             _mark(marker, words)
     if code == 0 and flags.after == "serve" and not leave.is_set():
