@@ -6,10 +6,13 @@ import json
 import re
 import shutil
 import subprocess
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 from tests.deploy.render import K8S, MONITORING
+from tests.doctor.hosts import free_port
 
 from nerfleet.deploy.manifests import RULE_FILES, prometheus_rule
 from nerfleet.telemetry.metric_names import METRICS
@@ -79,3 +82,31 @@ def test_the_dashboard_is_complete() -> None:
     assert {variable["name"] for variable in board["templating"]["list"]} == {"source", "namespace"}
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
     assert len(set(places)) == len(places)
+
+
+@pytest.mark.slow
+def test_real_prometheus_loads_the_rules(tmp_path: Path) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed")
+    files = "".join(f"  - {MONITORING / name}\n" for name in RULE_FILES)
+    (tmp_path / "prometheus.yml").write_text(f"rule_files:\n{files}")
+    port = free_port()
+    flags = [f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(["prometheus", *flags], stdout=log, stderr=log)
+    try:
+        begin = time.monotonic()
+        while True:
+            assert server.poll() is None, (tmp_path / "log").read_text()[-2000:]
+            assert time.monotonic() - begin < 60
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/rules", timeout=5) as answer:
+                    groups = json.load(answer)["data"]["groups"]
+                break
+            except OSError:
+                time.sleep(0.2)
+    finally:
+        server.kill()
+        server.wait()
+    assert {group["name"]: len(group["rules"]) for group in groups} == {"nerfleet": 8, "nerfleet-autoscaling": 9}
+    assert all(rule["health"] in ("unknown", "ok") for group in groups for rule in group["rules"])
