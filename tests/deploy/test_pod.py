@@ -72,6 +72,30 @@ time.sleep(60)
     process.stderr.close()
 
 
+def test_ranks_are_asked_before_their_launcher(tmp_path: Path) -> None:
+    """A launcher that would fail on SIGTERM, with a rank below a server process."""
+    rank = f"""
+import ctypes, os, pathlib, signal, sys, time
+ctypes.CDLL(None).prctl(15, b"nerfleet 0", 0, 0, 0)
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+pathlib.Path({str(tmp_path / "ready")!r}).touch()
+time.sleep(60)
+"""
+    server = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {rank!r}])"
+    launcher = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {server!r}]); sys.exit(130)"
+    leave = threading.Event()
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(pod.run(python(launcher), leave)))
+    thread.start()
+    begin = time.monotonic()
+    while not (tmp_path / "ready").exists():
+        assert time.monotonic() - begin < 30
+        time.sleep(0.05)
+    leave.set()
+    thread.join(timeout=pod.RANKS_SECONDS)
+    assert codes == [143]
+
+
 def test_a_finished_run_is_shown_and_not_trained_again(tmp_path: Path, sign: Path) -> None:
     (tmp_path / "report.json").write_text(json.dumps({"steps": 1000, "psnr_mean": 31.5, "train_seconds": 12.5, "model": "x"}))
     (tmp_path / "report.html").write_text("<title>fox</title>")

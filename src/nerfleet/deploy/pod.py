@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +28,10 @@ from nerfleet.deploy.finished import serve
 LEFT = 128 + signal.SIGTERM
 STOPPED_TOGETHER = 130
 AGAIN_SECONDS = 1.0
+RANKS_SECONDS = 10.0
+"""Ranks have so long to stop by themselves before their launcher gets the signal too."""
+RANK_NAME = re.compile(r"nerfleet \d+")
+"""The name of a rank's process (parallel/launch.py)."""
 MARKER = "complete.json"
 """In the run folder: the words of the program that came to its end."""
 
@@ -57,23 +63,50 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(words: Sequence[str], leave: threading.Event) -> int:
-    """Run the program to its end; exit code as above. ``leave`` set: it gets SIGTERM and time until the container is killed."""
+    """Run the program to its end; exit code as above. ``leave`` set: its ranks get SIGTERM, and time until the container is killed.
+
+    The launcher gets it only if it has no ranks, or if they do not stop: torch elastic lets the launchers of the other pods wait five
+    minutes for one that left on a signal, but none for one whose ranks have ended.
+    """
     command = [sys.executable, "-m", "nerfleet", *words[1:]] if words[0] == "nerfleet" else list(words)
     child = subprocess.Popen(command)
-    told = False
+    asked_at, told = math.inf, False
     while child.poll() is None:
         give_sign()
-        if leave.is_set() and not told:
-            told = True
+        if leave.is_set() and asked_at == math.inf:
             say("asked to leave: a checkpoint is being written")
-            with contextlib.suppress(ProcessLookupError):
-                child.send_signal(signal.SIGTERM)
+            asked_at, ranks = time.monotonic(), rank_processes(child.pid)
+            for pid in ranks or [child.pid]:
+                _terminate(pid)
+            told = not ranks
+        if not told and time.monotonic() > asked_at + RANKS_SECONDS:
+            told = True
+            _terminate(child.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=0.2 if not told else PERIOD_SECONDS)
+            child.wait(timeout=0.2)
     code = child.returncode
-    if told and code != 0:
+    if asked_at < math.inf and code != 0:
         return LEFT
     return 128 - code if code < 0 else code
+
+
+def rank_processes(launcher: int) -> list[int]:
+    """Process ids of the ranks below a launcher (Linux)."""
+    found: dict[int, tuple[int, str]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            name, rest = stat.read_text().split("(", 1)[1].rsplit(")", 1)
+            found[int(stat.parent.name)] = (int(rest.split()[1]), name)
+    below, parents = [], {launcher}
+    while parents:
+        parents = {pid for pid, (parent, _) in found.items() if parent in parents}
+        below += sorted(parents)
+    return [pid for pid in below if RANK_NAME.fullmatch(found[pid][1])]
+
+
+def _terminate(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
 
 
 def say(text: str) -> None:
