@@ -20,11 +20,14 @@ import nerfleet.kernels.adam.op
 import nerfleet.kernels.composite.op
 import nerfleet.kernels.control.op
 import nerfleet.kernels.field.op
-import nerfleet.kernels.occupancy.op  # noqa: F401  (registers the ops)
+import nerfleet.kernels.occupancy.op
+import nerfleet.kernels.order.op  # noqa: F401  (registers the ops)
 from nerfleet.kernels.field.spec import FieldSpec
+from nerfleet.kernels.hash_grid import fixed_point
 from nerfleet.kernels.hash_grid.op import grid_arguments
 from nerfleet.kernels.hash_grid.spec import GridSpec
 from nerfleet.kernels.march.reference import N_CELLS
+from nerfleet.nn.field import table_gradient
 from nerfleet.train.stage_times import measure_ceilings
 
 SPEC = FieldSpec(GridSpec(8, 4, 19, 16, 2.0))
@@ -57,23 +60,28 @@ def field_cases(n: int, device: torch.device) -> list[Case]:
     directions = torch.nn.functional.normalize(torch.randn(n, 3, device=device), dim=-1)
     table, mlp = torch.randn(SPEC.grid.n_params, device=device).to(half), (torch.randn(SPEC.n_mlp_params, device=device) * 0.2).to(half)
     features = torch.randn(n, SPEC.grid.n_output, device=device).to(half)
-    grad_table, grad_features, grad_mlp = torch.zeros_like(table), torch.empty_like(features), torch.zeros(mlp.numel(), device=device)
+    grad_table, grad_features, grad_mlp = table_gradient(SPEC.grid.n_params, device), torch.empty_like(features), torch.zeros(mlp.numel(), device=device)
     d_rgb, d_raw = torch.randn(n, 3, device=device), torch.randn(n, device=device)
     rays = (torch.arange(n, device=device) // SAMPLES_A_RAY).int()
     count = torch.tensor([n], dtype=torch.int32, device=device)
+    slots = torch.randperm(n // SAMPLES_A_RAY, device=device)[:, None] * SAMPLES_A_RAY + torch.arange(SAMPLES_A_RAY, device=device)
+    order, ranks = slots.flatten().int(), (torch.arange(n, device=device) % SAMPLES_A_RAY).int()
+    kept, state = torch.full((1 << 18,), SAMPLES_A_RAY, dtype=torch.int32, device=device), torch.tensor([0, n // SAMPLES_A_RAY, 0, 0], device=device)
+    sequence, counters = torch.empty_like(order), torch.tensor([n, 0, 0, 0, 0, 0, 0, 0], dtype=torch.int32, device=device)
     dims = (SPEC.density_dims, SPEC.rgb_dims)
     gathered = min(SPEC.grid.n_params, n * SPEC.grid.n_output * 8) * size
     row = SPEC.grid.n_output * size
     return [
         Case("hash_grid", lambda: ops.hash_grid(positions, table, *grid), n * (12 + row) + gathered),
-        Case("hash_grid_backward", lambda: ops.hash_grid_backward(positions, features, *grid, grad_table, count), n * (12 + row) + 2 * gathered),
+        Case("hash_grid_backward", lambda: ops.hash_grid_backward(positions, features, *grid, grad_table, count, order), n * (16 + row) + 2 * gathered),
         Case("field", lambda: ops.field(positions, directions, table, mlp, *spec), n * (24 + 16 + row) + gathered),
         Case("field_density", lambda: ops.field_density(positions, table, mlp, *spec), n * 16 + gathered),
         Case(
             "field_backward",
-            lambda: ops.field_backward(features, rays, directions, mlp, *dims, d_rgb, d_raw, count, grad_mlp, grad_features),
-            n * (2 * row + 20),
+            lambda: ops.field_backward(features, rays, directions, mlp, *dims, d_rgb, d_raw, count, order, grad_mlp, grad_features),
+            n * (2 * row + 24),
         ),
+        Case("sample_order", lambda: ops.sample_order(rays, ranks, kept, state, counters, sequence), n * 12 + n // SAMPLES_A_RAY * 8),
     ]
 
 
@@ -83,9 +91,11 @@ def other_cases(n: int, device: torch.device) -> list[Case]:
     master, first, second = torch.randn(n_params, device=device), torch.zeros(n_params, device=device), torch.ones(n_params, device=device)
     weights = master.to(half) if device.type == "cuda" else master
     average, steps = master.to(half), torch.zeros(n_params, dtype=torch.int16, device=device)
-    gradient = torch.zeros(n_params, dtype=half, device=device)
+    gradient = table_gradient(n_params, device)
     hyper, counters = torch.tensor([1e-2, 0.95, 0.05, 1.0], device=device), torch.zeros(8, dtype=torch.int32, device=device)
-    filled = torch.randn(n_params, device=device).to(half)
+    filled = torch.randn(n_params, device=device)
+    if device.type == "cuda":
+        filled = fixed_point.pack(filled)
     constants = (hyper, counters, 0.9, 0.99, 1e-15, 0.0, 128.0, True)
     cells, updates = torch.rand(N_CELLS, device=device), torch.zeros(N_CELLS, device=device)
     bits = torch.zeros(N_CELLS // 8, dtype=torch.uint8, device=device)
@@ -95,7 +105,7 @@ def other_cases(n: int, device: torch.device) -> list[Case]:
         ops.adam(master, weights, average, gradient, first, second, steps, *constants)
 
     return [
-        Case("adam, and a copy of its gradient", adam, n_params * (36 + 4)),
+        Case("adam, and a copy of its gradient", adam, n_params * (40 + 8)),
         Case("occupancy_update", lambda: ops.occupancy_update(updates, cells, bits, hyper), 16 * N_CELLS),
     ]
 

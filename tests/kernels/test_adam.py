@@ -10,6 +10,7 @@ from torch import Tensor
 from nerfleet.kernels.adam import reference
 from nerfleet.kernels.adam.op import bias_corrections
 from nerfleet.kernels.control.op import COUNT_NONFINITE, HYPER_EMA_NEW, HYPER_EMA_OLD, HYPER_LEARNING_RATE, N_COUNTERS, N_HYPER
+from nerfleet.kernels.hash_grid import fixed_point
 from nerfleet.nn.field import ParameterGroup
 
 RATE, BETA1, BETA2, EPSILON = 1e-2, 0.9, 0.99, 1e-15
@@ -19,9 +20,9 @@ CPU = torch.device("cpu")
 class Group:
     """A parameter group on a device beside the reference's own state in float64."""
 
-    def __init__(self, n: int, device: torch.device, half_gradient: bool = False) -> None:
+    def __init__(self, n: int, device: torch.device, is_table: bool = False) -> None:
         values = torch.randn(n, generator=torch.Generator().manual_seed(1))
-        self.group = ParameterGroup.from_values(values, device, half_gradient)
+        self.group = ParameterGroup.from_values(values, device, is_table)
         self.master, self.ema = values.double(), values.to(self.group.ema.dtype).cpu().double()
         self.first, self.second = torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
         self.steps = torch.zeros(n, dtype=torch.int64)
@@ -30,7 +31,8 @@ class Group:
         self.counters = torch.zeros(N_COUNTERS, dtype=torch.int32, device=device)
 
     def step(self, gradient: Tensor, l2_reg: float = 0.0, scale: float = 1.0, skip_zero: bool = True) -> None:
-        self.group.gradient.copy_(gradient * scale)
+        scaled = gradient * scale
+        self.group.gradient.copy_(fixed_point.pack(scaled) if self.group.gradient.dtype == torch.int64 else scaled)
         torch.ops.nerfleet.adam(*self.group.tensors(), self.hyper, self.counters, BETA1, BETA2, EPSILON, l2_reg, scale, skip_zero)
         state = (self.master, self.ema, gradient.double(), self.first, self.second, self.steps)
         reference.adam(*state, RATE, 0.8, 0.2, BETA1, BETA2, EPSILON, l2_reg, skip_zero)
@@ -47,7 +49,7 @@ class Group:
 
 def gradients(n: int, steps: int, zeros: float = 0.0) -> list[Tensor]:
     generator = torch.Generator().manual_seed(2)
-    return [torch.randn(n, generator=generator).half().float() * (torch.rand(n, generator=generator) >= zeros) for _ in range(steps)]
+    return [(torch.rand(n, generator=generator) * 1.9 - 0.95).half().float() * (torch.rand(n, generator=generator) >= zeros) for _ in range(steps)]
 
 
 def test_coincides_with_torch() -> None:
@@ -96,7 +98,7 @@ def test_bias_corrections_reach_every_step_count(beta2: float) -> None:
 @pytest.mark.parametrize("n", [1, 8, 1003, 40_000])
 @pytest.mark.parametrize("skip_zero, l2_reg", [(True, 0.0), (False, 1e-2)])
 def test_updates(n: int, skip_zero: bool, l2_reg: float, device: torch.device) -> None:
-    group = Group(n, device, half_gradient=skip_zero)
+    group = Group(n, device, is_table=skip_zero)
     for gradient in gradients(n, 6, zeros=0.5):
         group.step(gradient, l2_reg, scale=128.0, skip_zero=skip_zero)
     group.compare(depth=64)

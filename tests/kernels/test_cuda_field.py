@@ -11,6 +11,7 @@ from nerfleet.errors import NerfleetError
 from nerfleet.kernels.field import cuda as field_cuda
 from nerfleet.kernels.field import reference as field_reference
 from nerfleet.kernels.field.spec import FieldSpec
+from nerfleet.kernels.hash_grid import fixed_point
 from nerfleet.kernels.hash_grid import reference as grid_reference
 from nerfleet.kernels.hash_grid.op import grid_arguments
 from nerfleet.kernels.hash_grid.spec import GridSpec
@@ -67,8 +68,10 @@ def test_encoding_gradient(name: str, backend: Backend, generator: torch.Generat
     grid, positions = GRIDS[name], points(131, generator)
     gradient = torch.randn(131, grid.n_output, generator=generator).half()
     count = torch.tensor([120], dtype=torch.int32)
-    written = torch.zeros(grid.n_params, dtype=torch.float16)
-    backend("hash_grid_backward", positions, gradient, *grid_arguments(grid), written, count)
+    pairs = torch.zeros(grid.n_params // 2, dtype=torch.int64)
+    order = torch.randperm(120, generator=generator)
+    backend("hash_grid_backward", positions, gradient[order], *grid_arguments(grid), pairs, count, order.int())
+    written = fixed_point.unpack(pairs)
     table = torch.zeros(grid.n_params, requires_grad=True)
     grid_reference.hash_grid(positions[:120], table, *grid_arguments(grid)).backward(gradient[:120].float())
     assert table.grad is not None
@@ -76,6 +79,54 @@ def test_encoding_gradient(name: str, backend: Backend, generator: torch.Generat
     missing = (written == 0) & (table.grad.abs() > 1e-3)
     assert not missing.any()
     assert not (written != 0)[table.grad == 0].any()
+    exact = backend("hash_grid_gradient", positions[:120], gradient[:120], *grid_arguments(grid), grid.n_params)
+    assert_same_direction(exact, table.grad, 1e-4)
+
+
+@pytest.mark.parametrize("size", [1e-6, 3e4])
+def test_gradients_of_any_size(size: float, backend: Backend, generator: torch.Generator) -> None:
+    """For users, whose losses are not scaled to suit fixed point."""
+    grid, positions = GRIDS["base"], points(131, generator)
+    gradient = (torch.rand(131, grid.n_output, generator=generator) * size).half()
+    found = backend("hash_grid_gradient", positions, gradient, *grid_arguments(grid), grid.n_params)
+    expected = torch.ops.nerfleet.hash_grid_gradient(positions, gradient.float(), *grid_arguments(grid), grid.n_params)
+    assert_same_direction(found.float().clamp(max=65504), expected.half().float().clamp(max=65504), 1e-3)
+    gradient[77, 5] = torch.inf
+    assert torch.isnan(backend("hash_grid_gradient", positions, gradient, *grid_arguments(grid), grid.n_params)).all()
+
+
+def test_addends_that_are_not_finite_or_too_large(backend: Backend) -> None:
+    """One sample in the middle of a cell of a coarse level, so that its eight corners get one eighth each."""
+    grid = GridSpec(2, 4, 12, 16, 1.0)
+    positions = torch.full((1, 3), 0.5 / (grid.scales[0]) * 2)
+    gradient = torch.tensor([[torch.nan, 1.0, -torch.inf, -1.0, 2.0**-24, -(2.0**-21), 65504.0, -65504.0]]).half()
+    pairs = torch.zeros(grid.n_params // 2, dtype=torch.int64)
+    backend("hash_grid_backward", positions, gradient, *grid_arguments(grid), pairs, None, None)
+    entries = fixed_point.unpack(pairs).view(2, -1, 4)
+    first, second = (level[level.abs().sum(1) > 0] for level in entries)
+    assert first.sum(0).tolist() == pytest.approx([0.0, 1.0, 0.0, -1.0], abs=1e-6)
+    assert float(second.sum(0)[1]) == pytest.approx(-(2.0**-21), rel=1e-3)
+    assert (float(second[:, 2].max()), float(second[:, 3].min())) == (128.0, -128.0)
+
+
+def test_weight_gradients_are_the_same_in_any_slots(backend: Backend, generator: torch.Generator) -> None:
+    """Records change places, the sequence stays: not one bit changes, whatever the blocks."""
+    spec = FieldSpec(GRIDS["base"])
+    n = 300
+    _, mlp = parameters(spec, generator)
+    features, rays = (torch.randn(n, 32, generator=generator) * 0.3).half(), torch.randint(0, 9, (n,), generator=generator, dtype=torch.int32)
+    directions = torch.nn.functional.normalize(torch.randn(9, 3, generator=generator), dim=-1)
+    d_rgb, d_raw, count = torch.randn(n, 3, generator=generator), torch.randn(n, generator=generator), torch.tensor([n], dtype=torch.int32)
+    results = []
+    for slots in (torch.arange(n), torch.randperm(n, generator=generator)):
+        records = [torch.empty_like(x).index_copy_(0, slots, x) for x in (features, rays, d_rgb, d_raw)]
+        grad_mlp, grad_features = torch.zeros(spec.n_mlp_params), torch.zeros(n, 32, dtype=torch.float16)
+        dims, gradients = (spec.density_dims, spec.rgb_dims), (records[2], records[3], count, slots.int(), grad_mlp, grad_features)
+        backend("field_backward", records[0], records[1], directions, mlp, *dims, *gradients)
+        results.append((grad_mlp, grad_features))
+    assert results[0][0].any()
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
 
 
 SOME_FIELDS = [
@@ -115,8 +166,8 @@ def test_field_gradient(n_features: int, hidden: int, backend: Backend, generato
     d_rgb, d_raw = torch.randn(capacity, 3, generator=generator), torch.randn(capacity, generator=generator)
     grad_mlp, grad_features = torch.zeros(spec.n_mlp_params), marked(capacity, n_features, dtype=torch.float16)
     count = torch.tensor([n], dtype=torch.int32)
-    dims = (spec.density_dims, spec.rgb_dims)
-    backend("field_backward", features, rays, directions, mlp, *dims, d_rgb, d_raw, count, grad_mlp, grad_features)
+    dims, order = (spec.density_dims, spec.rgb_dims), torch.randperm(n, generator=generator)
+    backend("field_backward", features, rays, directions, mlp, *dims, d_rgb, d_raw, count, order.int(), grad_mlp, grad_features)
 
     leaf, weights = features[:n].float().requires_grad_(), mlp.float().requires_grad_()
     outputs = field_reference.field_from_features(leaf, directions[rays[:n].long()], weights, *dims)
@@ -124,7 +175,7 @@ def test_field_gradient(n_features: int, hidden: int, backend: Backend, generato
     assert leaf.grad is not None
     assert weights.grad is not None
     assert_same_direction(grad_mlp, weights.grad, 3e-4)
-    assert_same_direction(grad_features[:n], leaf.grad, 3e-4)
+    assert_same_direction(grad_features[:n], leaf.grad[order], 3e-4)
     assert (grad_features[n:] == marked(1, dtype=torch.float16)).all()
     at = 0
     for size in [a * b for dims_ in dims for a, b in zip(dims_, dims_[1:])]:  # each layer on its own

@@ -134,6 +134,7 @@ def test_backward(spec: FieldSpec, device: torch.device) -> None:
     rays = torch.randint(0, n_rays, (capacity,), generator=generator, dtype=torch.int32)
     features = features_of(random_positions(capacity, device), random_table(spec.grid, device), spec)
     d_rgb, d_raw = torch.randn(capacity, 3, generator=generator), torch.randn(capacity, generator=generator)
+    order = torch.randperm(n, generator=generator)
 
     oracle_features = features[:n].cpu().double().requires_grad_()
     oracle_weights = weights.cpu().double().requires_grad_()
@@ -147,10 +148,10 @@ def test_backward(spec: FieldSpec, device: torch.device) -> None:
     grad_features = marked(capacity, spec.grid.n_output, dtype=dtype, device=device)
     dims = (spec.density_dims, spec.rgb_dims)
     counter = torch.tensor([count], dtype=torch.int32, device=device)
-    gradients = (d_rgb.to(device), d_raw.to(device), counter, grad_mlp, grad_features)
+    gradients = (d_rgb.to(device), d_raw.to(device), counter, order.int().to(device), grad_mlp, grad_features)
     torch.ops.nerfleet.field_backward(features, rays.to(device), directions, weights, *dims, *gradients)
     assert_same_gradient(grad_mlp, oracle_weights.grad, dtype, depth(spec))
-    assert_same_gradient(grad_features[:n], oracle_features.grad, dtype, depth(spec))
+    assert_same_gradient(grad_features[:n], oracle_features.grad[order], dtype, depth(spec))
     assert untouched(grad_features[n:])
 
     torch.ops.nerfleet.field_backward(features, rays.to(device), directions, weights, *dims, *gradients)
@@ -165,7 +166,8 @@ def test_backward_count_out_of_the_ordinary(count: int, expected: int, device: t
     rays = torch.zeros(5, dtype=torch.int32, device=device)
     d_rgb, d_raw, counter = torch.ones(5, 3, device=device), torch.ones(5, device=device), torch.tensor([count], dtype=torch.int32, device=device)
     arguments = (random_directions(1, device), random_mlp(spec, device), spec.density_dims, spec.rgb_dims, d_rgb, d_raw, counter)
-    torch.ops.nerfleet.field_backward(features, rays, *arguments, grad_mlp, grad_features)
+    order = torch.arange(5, dtype=torch.int32, device=device)
+    torch.ops.nerfleet.field_backward(features, rays, *arguments, order, grad_mlp, grad_features)
     assert bool(torch.isfinite(grad_features[:expected]).all())
     assert untouched(grad_features[expected:])
     assert bool(grad_mlp.any()) == (expected > 0)
@@ -199,6 +201,7 @@ def test_schema_and_fake(device: torch.device) -> None:
         torch.ones(6, 3, device=device),
         torch.ones(6, device=device),
         count,
+        rays.clone(),
         torch.zeros(spec.n_mlp_params, device=device),
         torch.zeros_like(features),
     )

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from tests.support.compare import assert_close, assert_same_gradient, check_op, marked, untouched
-from tests.support.specs import GRIDS, random_positions, random_table, working_dtype
+from tests.support.specs import GRIDS, gradient_values, random_positions, random_table, working_dtype
 from torch import Tensor
 
 from nerfleet.errors import NerfleetError
-from nerfleet.kernels.hash_grid import reference
+from nerfleet.kernels.hash_grid import fixed_point, reference
 from nerfleet.kernels.hash_grid.op import grid_arguments, hash_grid
 from nerfleet.kernels.hash_grid.spec import LEVEL_INTS, GridSpec, derived_growth
+from nerfleet.nn.field import table_gradient
 
 grids = pytest.mark.parametrize("spec", GRIDS.values(), ids=GRIDS.keys())
 
@@ -130,31 +131,36 @@ def test_backward(spec: GridSpec, device: torch.device) -> None:
     reference_features(positions, table, spec).backward(weight.double())
     assert table.grad is not None
 
-    grad = torch.zeros(spec.n_params, dtype=working_dtype(device), device=device)
+    grad = table_gradient(spec.n_params, device)
     backward = torch.ops.nerfleet.hash_grid_backward
-    backward(positions.to(device), weight.to(device), *grid_arguments(spec), grad, None)
-    assert_same_gradient(grad, table.grad, working_dtype(device), int(8 * max(spec.scales)))
+    backward(positions.to(device), weight.to(device), *grid_arguments(spec), grad, None, None)
+    assert_same_gradient(gradient_values(grad), table.grad, working_dtype(device), int(8 * max(spec.scales)))
 
-    backward(positions.to(device), weight.to(device), *grid_arguments(spec), grad, None)
-    assert_same_gradient(grad, 2 * table.grad, working_dtype(device), int(16 * max(spec.scales)))  # adds
+    backward(positions.to(device), weight.to(device), *grid_arguments(spec), grad, None, None)
+    assert_same_gradient(gradient_values(grad), 2 * table.grad, working_dtype(device), int(16 * max(spec.scales)))  # adds
 
 
 def test_backward_stops_at_the_count(device: torch.device) -> None:
     spec = GRIDS["small_preset"]
     positions, dtype = random_positions(300, device), working_dtype(device)
+    order = torch.randperm(300, generator=torch.Generator().manual_seed(6))
+    scattered = torch.empty_like(positions)
+    scattered[order.to(device)] = positions
     features = torch.ones(300, spec.n_output, dtype=dtype, device=device)
     features[200:] = torch.nan
 
-    def gradient(count: int | None, rows: int) -> Tensor:
-        grad = torch.zeros(spec.n_params, dtype=dtype, device=device)
+    def gradient(count: int | None, rows: int, order: Tensor | None = None) -> Tensor:
+        grad = table_gradient(spec.n_params, device)
         wanted = None if count is None else torch.tensor([count], dtype=torch.int32, device=device)
-        torch.ops.nerfleet.hash_grid_backward(positions[:rows], features[:rows], *grid_arguments(spec), grad, wanted)
-        return grad
+        points = positions if order is None else scattered
+        torch.ops.nerfleet.hash_grid_backward(points[:rows], features[:rows], *grid_arguments(spec), grad, wanted, order)
+        return gradient_values(grad)
 
     expected = gradient(None, 200)
     assert_close(gradient(200, 300), expected, dtype, 8)
     assert_close(gradient(1000, 200), expected, dtype, 8)  # more than there are
     assert not gradient(0, 300).any()
+    assert torch.equal(gradient(200, 300, order.int().to(device)), gradient(200, 300))
 
 
 def test_autograd(device: torch.device) -> None:
@@ -175,7 +181,7 @@ def test_same_result_every_time() -> None:
     positions, weight = random_positions(20_000, cpu), torch.randn(20_000, spec.n_output)
     grads = [torch.zeros(spec.n_params) for _ in range(2)]
     for grad in grads:
-        torch.ops.nerfleet.hash_grid_backward(positions, weight, *grid_arguments(spec), grad, None)
+        torch.ops.nerfleet.hash_grid_backward(positions, weight, *grid_arguments(spec), grad, None, None)
     assert torch.equal(*grads)
 
 
@@ -191,8 +197,18 @@ def test_schema_and_fake(device: torch.device) -> None:
     spec = GRIDS["one_level"]
     positions, table = random_positions(5, device), random_table(spec, device)
     check_op(torch.ops.nerfleet.hash_grid.default, (positions, table, *grid_arguments(spec)))
-    grads = torch.ones(5, spec.n_output, device=device, dtype=table.dtype), torch.zeros_like(table)
-    check_op(torch.ops.nerfleet.hash_grid_backward.default, (positions, grads[0], *grid_arguments(spec), grads[1], None))
+    grads = torch.ones(5, spec.n_output, device=device, dtype=table.dtype), table_gradient(spec.n_params, device)
+    check_op(torch.ops.nerfleet.hash_grid_backward.default, (positions, grads[0], *grid_arguments(spec), grads[1], None, None))
+    check_op(torch.ops.nerfleet.hash_grid_gradient.default, (positions, grads[0], *grid_arguments(spec), spec.n_params))
+
+
+@pytest.mark.parametrize("n", [1, 8, 1001])
+def test_fixed_point_sums_are_exact(n: int) -> None:
+    values = torch.randn(3, n, generator=torch.Generator().manual_seed(8)).mul(10).half().float()
+    values[0, 0], values[1, 0] = 2**-24, -127.0
+    assert torch.equal(fixed_point.unpack(fixed_point.pack(values[0]))[:n], values[0])
+    total = fixed_point.pack(values[0]) + fixed_point.pack(values[1]) + fixed_point.pack(values[2])
+    assert torch.equal(fixed_point.unpack(total)[:n].double(), values.double().sum(0).float().double())
 
 
 def test_marks_are_told_apart() -> None:

@@ -25,7 +25,7 @@ from nerfleet.nn.occupancy_grid import n_cascades
 from nerfleet.train.buffers import SampleBatch
 
 LIMIT = 1e-4
-SAMPLES = ("ray_indices", "positions", "t", "dt", "features", "rgb", "raw", "weight", "after", "prefix")
+SAMPLES = ("ray_indices", "ranks", "positions", "t", "dt", "features", "rgb", "raw", "weight", "after", "prefix")
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,7 @@ def dense(w: World, step_cascades: bool, limited: bool, box: Tensor | None = Non
 class Traced:
     rgb: Tensor
     transmittance: Tensor
+    kept: Tensor
     samples: SampleBatch
     counters: Tensor
 
@@ -120,14 +121,14 @@ def run_trace(w: World, capacity: int = 60_000, n_rays: int | None = None) -> Tr
     device, n = w.origins.device, len(w.origins)
     samples = SampleBatch.allocate(capacity, w.spec.grid.n_output, device)
     for name in SAMPLES:
-        getattr(samples, name).fill_(-12345 if name == "ray_indices" else torch.nan)
+        getattr(samples, name).fill_(-12345 if name in ("ray_indices", "ranks") else torch.nan)
     state = torch.zeros(N_STATE, dtype=torch.int64, device=device)
     state[STATE_RAYS] = n if n_rays is None else n_rays
-    rgb, transmittance = marked(n, 3, device=device), marked(n, device=device)
+    rgb, transmittance, kept = marked(n, 3, device=device), marked(n, device=device), marked(n, dtype=torch.int32, device=device)
     counters = torch.zeros(N_COUNTERS, dtype=torch.int32, device=device)
-    buffers = (rgb, transmittance, *(getattr(samples, name) for name in SAMPLES), counters)
+    buffers = (rgb, transmittance, kept, *(getattr(samples, name) for name in SAMPLES), counters)
     torch.ops.nerfleet.trace(w.origins, w.directions, w.starts, state, *w.march, w.table, w.mlp, *w.spec.arguments, LIMIT, *buffers)
-    return Traced(rgb, transmittance, samples, counters)
+    return Traced(rgb, transmittance, kept, samples, counters)
 
 
 def lattice_index(w: World, rays: Tensor, t: Tensor) -> Tensor:
@@ -156,6 +157,9 @@ def test_training_rays_against_dense(aabb_scale: int, share: float, device: torc
     k = lattice_index(w, rays, traced.samples.t[:n_kept])
     assert len({(int(a), int(b)) for a, b in zip(rays, k)}) == n_kept  # each sample once
     found[rays, k] = True
+    assert torch.equal(traced.kept.cpu().long(), found.sum(1))
+    ranks = (torch.cumsum(found, 1) - 1)[rays, k]
+    assert torch.equal(traced.samples.ranks[:n_kept].cpu().long(), ranks)
     # rounding may move a sample over a cell's border, or end a ray a sample earlier or later
     same = (found == expected.kept).all(1)
     assert float((found ^ expected.kept).float().sum()) <= 2e-3 * n_kept
@@ -209,7 +213,7 @@ def test_samples_past_the_capacity_are_counted_but_not_stored(device: torch.devi
     w = world(device)
     whole, cut = run_trace(w), run_trace(w, capacity=501)
     assert int(whole.counters[COUNT_KEPT]) > 501
-    assert int(cut.counters[COUNT_KEPT]) == int(whole.counters[COUNT_KEPT])
+    assert int(cut.counters[COUNT_KEPT]) == int(whole.counters[COUNT_KEPT]) == int(cut.kept.sum())
     assert_close(cut.rgb, whole.rgb, *allowed(w))
     assert_close(cut.transmittance, whole.transmittance, *allowed(w))
     assert not untouched(cut.samples.t[-1:])
@@ -221,6 +225,8 @@ def test_only_the_asked_rays_are_traced(device: torch.device) -> None:
     assert_close(part.rgb[:21], whole.rgb[:21], *allowed(w))
     assert untouched(part.rgb[21:])
     assert untouched(part.transmittance[21:])
+    assert untouched(part.kept[21:])
+    assert torch.equal(part.kept[:21], whole.kept[:21])
     assert int(part.samples.ray_indices[: int(part.counters[COUNT_KEPT])].max()) < 21
 
 
@@ -238,6 +244,7 @@ def test_nothing_to_see(case: str, device: torch.device) -> None:
     else:
         assert bool((traced.rgb == 0).all())
         assert bool((traced.transmittance == 1).all())
+        assert not traced.kept.any()
     assert untouched(traced.samples.t)
 
 
@@ -316,7 +323,8 @@ def test_schema_and_fake(device: torch.device) -> None:
     samples = SampleBatch.allocate(4000, w.spec.grid.n_output, device)
     state = torch.zeros(N_STATE, dtype=torch.int64, device=device)
     state[STATE_RAYS] = 12
-    buffers = (torch.zeros(12, 3, device=device), torch.zeros(12, device=device), *(getattr(samples, name) for name in SAMPLES))
+    rays = (torch.zeros(12, 3, device=device), torch.zeros(12, device=device), torch.zeros(12, dtype=torch.int32, device=device))
+    buffers = (*rays, *(getattr(samples, name) for name in SAMPLES))
     counters = torch.zeros(N_COUNTERS, dtype=torch.int32, device=device)
     scene = (*w.march, w.table, w.mlp, *w.spec.arguments, LIMIT)
     ops = torch.ops.nerfleet

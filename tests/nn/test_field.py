@@ -44,10 +44,11 @@ def test_first_weights() -> None:
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_group_shares_what_it_may(device: str) -> None:
     values = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    group = ParameterGroup.from_values(values, torch.device(device), half_gradient=True)
+    group = ParameterGroup.from_values(values, torch.device(device), is_table=True)
     assert torch.equal(group.master.cpu(), values)
     working = torch.float32 if device == "cpu" else torch.float16
-    assert {group.weights.dtype, group.ema.dtype, group.gradient.dtype} == {working}
+    assert {group.weights.dtype, group.ema.dtype} == {working}
+    assert group.gradient.dtype == (torch.float32 if device == "cpu" else torch.int64)
     assert (group.weights is group.master) == (device == "cpu")
     assert group.steps.dtype == torch.int16
     assert not any(x.any() for x in (group.gradient, group.first_moment, group.second_moment, group.steps))

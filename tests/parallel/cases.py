@@ -17,16 +17,21 @@ from nerfleet.data.scene import Scene
 from nerfleet.data.synthetic import synthetic_scene
 from nerfleet.errors import NerfleetError
 from nerfleet.kernels.control.op import STATE_RAYS, STATE_SKIPPED
+from nerfleet.kernels.hash_grid import fixed_point
+from nerfleet.nn import field
+from nerfleet.nn.field import field_spec
 from nerfleet.parallel.data_parallel import DataParallel
 from nerfleet.parallel.grid_parallel import GridParallel
 from nerfleet.parallel.mesh import Degrees
 from nerfleet.parallel.ranks import Ranks
 from nerfleet.parallel.shares import edges, shares
+from nerfleet.train.buffers import Control
 from nerfleet.train.ranks import Parallel
 from nerfleet.train.step import TrainStep
 from nerfleet.train.trainer import train
 
 Result = dict[str, Any]
+N_PAIRED = 1000
 WARM_UP = 4
 """Steps before the one whose gradients are compared: densities are no longer all alike."""
 N_RAYS = 450
@@ -103,6 +108,22 @@ def resume_grid(ranks: Ranks, folder: Path) -> Result:
 def train_grid(ranks: Ranks, folder: Path) -> Result:
     n = ranks.world_size
     return _run(ranks, folder / "run_grid", GridParallel(ranks, Degrees(1, n), shares((1.0,) * n), None), small_scene("train", 30))
+
+
+def fixed_point_sums(ranks: Ranks, folder: Path) -> Result:
+    """The table's gradient as CUDA has it, in pairs: each rank's own, and this rank's slice of their sum."""
+    parallel, _ = data_parallel(ranks, "replicate")
+    original = field.table_gradient
+    field.table_gradient = lambda n, device: torch.zeros(-(-n // 2), dtype=torch.int64, device=device)
+    try:
+        whole, owned = parallel.shard(torch.zeros(N_PAIRED), field_spec(NETWORK, 1), torch.device("cpu"))
+    finally:
+        field.table_gradient = original
+    values = torch.randn(N_PAIRED, generator=torch.Generator().manual_seed(ranks.rank)).half().float()
+    whole.gradient.copy_(fixed_point.pack(values))
+    networks = field.ParameterGroup.from_values(torch.zeros(8), torch.device("cpu"), is_table=False)
+    parallel.reduce(networks, whole, owned, Control.allocate(16, torch.device("cpu")))
+    return {"own": values, "sum": fixed_point.unpack(owned.gradient), "cleared": not whole.gradient.any()}
 
 
 def nan(ranks: Ranks, folder: Path) -> Result:
@@ -212,7 +233,7 @@ def refuse(ranks: Ranks, folder: Path) -> Result:
 
 
 CASE_FUNCTIONS = (
-    *(gradients_data, gradients_grid, gradients_hybrid, nan),
+    *(gradients_data, gradients_grid, gradients_hybrid, fixed_point_sums, nan),
     *(train_split, train_replicate, train_grid, resume, resume_grid),
     *(speed_balanced, speed_equal, stall, refuse),
 )

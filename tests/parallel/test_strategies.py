@@ -25,7 +25,7 @@ def one_rank() -> dict[str, Any]:
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the results of all short cases on two ranks."""
     folder = tmp_path_factory.mktemp("two_ranks")
-    run_cases(folder, 2, "gradients_data", "gradients_grid", "nan", "refuse")
+    run_cases(folder, 2, "gradients_data", "gradients_grid", "fixed_point_sums", "nan", "refuse")
     return folder
 
 
@@ -58,6 +58,14 @@ def test_gradients_of_four_ranks_are_those_of_one(one_rank: dict[str, Any], tmp_
         for case in cases:
             check_gradients(result(tmp_path, case, rank), one_rank)
     assert sorted(level for own in result(tmp_path, "gradients_hybrid", 0)["levels"] for level in own) == [0, 1, 2, 3]
+
+
+def test_fixed_point_gradients_of_ranks_are_summed_exactly(two_ranks: Path) -> None:
+    found = [result(two_ranks, "fixed_point_sums", rank) for rank in (0, 1)]
+    expected = found[0]["own"] + found[1]["own"]
+    assert torch.equal(torch.cat([one["sum"] for one in found])[: len(expected)], expected)
+    assert found[0]["cleared"]
+    assert found[1]["cleared"]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -11,10 +11,10 @@ import torch
 from tests.support import emulator
 
 FOLDERS = {
-    "hash_grid": "hash_grid", "hash_grid_backward": "hash_grid", "field": "field", "field_density": "field", "field_backward": "field",
-    "trace": "trace", "render_rays": "trace", "sample_rays": "rays", "camera_rays": "rays", "ray_loss": "composite", "composite_backward": "composite",
-    "begin": "control", "advance": "control", "adam": "adam", "occupancy_sample": "occupancy", "occupancy_splat": "occupancy",
-    "occupancy_update": "occupancy",
+    "hash_grid": "hash_grid", "hash_grid_backward": "hash_grid", "hash_grid_gradient": "hash_grid", "field": "field", "field_density": "field",
+    "field_backward": "field", "trace": "trace", "render_rays": "trace", "sample_order": "order", "sample_rays": "rays", "camera_rays": "rays",
+    "ray_loss": "composite", "composite_backward": "composite", "begin": "control", "advance": "control", "adam": "adam",
+    "occupancy_sample": "occupancy", "occupancy_splat": "occupancy", "occupancy_update": "occupancy",
 }  # fmt: skip
 """Folder of each op."""
 EMULATED = pytest.param("emulated", marks=pytest.mark.skipif(emulator.COMPILER is None or sys.platform != "linux", reason="needs g++ on Linux"))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from nerfleet.kernels.field.spec import FieldSpec
+from nerfleet.kernels.hash_grid import fixed_point
 from nerfleet.kernels.hash_grid.spec import GridSpec, derived_growth
 
 GRIDS = {
@@ -57,3 +58,8 @@ def random_mlp(spec: FieldSpec, device: torch.device, seed: int = 3) -> Tensor:
     """[n_mlp_params], small enough for densities and colours in a useful range; exact in float16."""
     values = torch.randn(spec.n_mlp_params, generator=torch.Generator().manual_seed(seed)) * 0.25
     return values.half().to(device, working_dtype(device))
+
+
+def gradient_values(gradient: Tensor) -> Tensor:
+    """[n] float32 of a table's gradient, which is in fixed point on CUDA."""
+    return gradient if gradient.dtype == torch.float32 else fixed_point.unpack(gradient)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
-from tests.train.small import config
+from tests.support.specs import gradient_values
+from tests.train.small import NETWORK, config
 from torch import Tensor
 
-from nerfleet.config import REFERENCE_BATCH
+from nerfleet.config import REFERENCE_BATCH, MLPConfig
 from nerfleet.data.scene import Scene
 from nerfleet.geometry.box import to_unit_cube
 from nerfleet.kernels.composite.op import EMPTY_RAW, MEAN_DENSITY_FLOOR, PUSH
@@ -61,7 +63,8 @@ def dense_loss(step: TrainStep, table: Tensor, mlp: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_gradients_equal_autograd_through_the_dense_reference(scene: Scene, device: str) -> None:
-    step = new_step(scene, torch.device(device), batch_size=1 << 17, near_distance=1.2)
+    network = dataclasses.replace(NETWORK, rgb=MLPConfig(32, 2))  # what CUDA takes too
+    step = new_step(scene, torch.device(device), network=network, batch_size=1 << 17, near_distance=1.2)
     for i in range(6):
         step(i)
     step.control.state[STATE_RAYS] = 200
@@ -73,7 +76,7 @@ def test_gradients_equal_autograd_through_the_dense_reference(scene: Scene, devi
     dense_loss(step, *parameters).backward()
     precise = device == "cpu"
     for group, parameter in zip((step.table, step.mlp), parameters):
-        actual, expected = group.gradient.cpu().double(), parameter.grad
+        actual, expected = gradient_values(group.gradient).cpu().double(), parameter.grad
         assert expected is not None
         cosine = float(actual @ expected / (actual.norm() * expected.norm()))
         assert cosine > (1 - 1e-5 if precise else 0.999)
@@ -184,3 +187,20 @@ def test_compiling_leaves_no_trace(scene: Scene) -> None:
     for name, tensor in theirs.items():
         assert torch.equal(ours[name], tensor), name
     assert torch.equal(compiled.control.stats, fresh.control.stats)
+
+
+def test_a_step_with_more_samples_than_slots_has_no_gradient(scene: Scene) -> None:
+    """On CUDA it would be chance which samples are trained on."""
+    step = new_step(scene)
+    step(0)
+    step.control.state[STATE_RAYS] = step.config.max_rays
+    before = step.table.master.clone()
+    step.forward_backward()
+    assert int(step.control.counters[COUNT_KEPT]) > step.capacity
+    assert not step.table.gradient.any()
+    assert not step.mlp.gradient.any()
+    step.update()
+    assert torch.equal(step.table.master, before)
+    assert float(step.control.stats[1, STAT_LOSS]) > 0
+    assert int(step.control.state[STATE_RAYS]) < step.config.max_rays // 4
+    assert int(step.control.state[STATE_SKIPPED]) == 0

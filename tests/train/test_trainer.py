@@ -18,6 +18,7 @@ from nerfleet.config import TrainConfig
 from nerfleet.data.scene import MASKED_PIXEL, Scene
 from nerfleet.errors import NerfleetError
 from nerfleet.train.checkpoint import MARKER
+from nerfleet.train.step import SAMPLE_MARGIN
 from nerfleet.train.trainer import HISTORY_LENGTH, History, Progress, TrainResult, choose_device, train
 
 pytestmark = pytest.mark.usefixtures("first_grid_remembered")
@@ -52,7 +53,7 @@ def test_the_result_is_complete(finished: Finished, scene: Scene, held_out: Scen
     assert (result.last_step.step, result.last_step.skipped) == (STEPS - 1, False)
     assert result.last_step.learning_rate == pytest.approx(1e-2)
     assert 0 < result.last_step.kept <= result.last_step.evaluated
-    assert 0 < result.trained_samples <= STEPS * 1.25 * (1 << 12)
+    assert 0 < result.trained_samples <= STEPS * SAMPLE_MARGIN * (1 << 12)
     assert 0 < result.train_seconds < 60
     assert result.history.seconds == sorted(result.history.seconds)
     assert result.history.evaluations == [(STEPS, result.train_seconds, result.evaluation.psnr_mean if result.evaluation else None)]

@@ -41,6 +41,7 @@ class Arguments:
         nerfleet bench step --scene data/fox --warm-up 2000 --steps 500
         nerfleet bench render --scene data/lego --model runs/lego
         nerfleet bench collectives --gpus 4 --json
+        nerfleet bench step --scene data/lego --save step.json
 
     Attributes:
         what: step, render, or collectives: what ranks exchange in a step.
@@ -54,6 +55,7 @@ class Arguments:
         seed: of weights and rays.
         json: print one JSON object.
         gpus: collectives: ranks on this machine.
+        save: step and collectives: also write the answer to this file, which nerfleet plan and cost read (--calibration).
     """
 
     what: tyro.conf.Positional[Literal["step", "render", "collectives"]]
@@ -67,6 +69,7 @@ class Arguments:
     seed: int = 1337
     json: bool = False
     gpus: int = 2
+    save: Path | None = None
 
 
 def run(arguments: Arguments) -> None:
@@ -79,6 +82,8 @@ def run(arguments: Arguments) -> None:
         raise NerfleetError(f"--steps {arguments.steps}", "is negative", "use 0 for the usual number")
     from nerfleet.train.trainer import choose_device
 
+    if arguments.save is not None and arguments.what == "render":
+        raise NerfleetError("--save", "has no meaning for bench render", "use it with step or collectives")
     device = choose_device(arguments.device)
     report = bench_step(arguments, device) if arguments.what == "step" else bench_render(arguments, device)
     if arguments.json:
@@ -94,7 +99,8 @@ def bench_step(arguments: Arguments, device: torch.device) -> dict[str, Any]:
     from nerfleet.train.stage_times import floors_ms, measure_ceilings, stage_times, workload
 
     warm_up, n_steps = _lengths(arguments, device.type)
-    step, advance = _prepare(_scene(arguments, device.type, "train"), _config(arguments, device.type), device)
+    scene = _scene(arguments, device.type, "train")
+    step, advance = _prepare(scene, _config(arguments, device.type), device)
     for number in range(warm_up):
         advance(number)
     _wait(device)
@@ -107,6 +113,7 @@ def bench_step(arguments: Arguments, device: torch.device) -> dict[str, Any]:
     load = workload(step, done, n_steps)
     peak = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else _resident_bytes()
     stages = stage_times(step, done, STAGE_STEPS)
+    ceilings = measure_ceilings(device)
     report: dict[str, Any] = {
         "ms_per_step": 1e3 * seconds / n_steps,
         "trained_samples_per_step": load.kept,
@@ -114,12 +121,16 @@ def bench_step(arguments: Arguments, device: torch.device) -> dict[str, Any]:
         "trained_samples_per_s": load.kept * n_steps / seconds,
         "rays_per_step": load.rays,
         "stages_ms": stages,
-        "floor_ms": floors_ms(step, load, measure_ceilings(device)),
+        "floor_ms": floors_ms(step, load, ceilings),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "world_size": 1,
         "strategy": "single",
         "peak_bytes": peak,
     }
+    if arguments.save is not None:
+        from nerfleet.cli.calibration_file import save, step_calibration
+
+        save(arguments.save, report | step_calibration(step, scene, ceilings.bytes_per_s))
     return report | {"hash_grid_ms": hash_grid_times(device)}
 
 
@@ -134,7 +145,7 @@ def hash_grid_times(device: torch.device) -> dict[str, float]:
     from nerfleet.kernels.hash_grid.op import grid_arguments
     from nerfleet.kernels.hash_grid.spec import GridSpec
     from nerfleet.kernels.march.reference import MIN_STEP
-    from nerfleet.nn.field import allocate
+    from nerfleet.nn.field import allocate, table_gradient
 
     grid = GridSpec(8, 4, 19, 16, 2.0)
     dtype = torch.float16 if device.type == "cuda" else torch.float32
@@ -142,7 +153,7 @@ def hash_grid_times(device: torch.device) -> dict[str, float]:
     directions = torch.nn.functional.normalize(torch.randn(HASH_GRID_POINTS // 8, 1, 3, device=device), dim=-1)
     steps = MIN_STEP * torch.arange(8, device=device)[:, None]
     along = (scattered[: HASH_GRID_POINTS // 8, None] + directions * steps).view(-1, 3).clamp(0, 1)
-    table, grad_table = allocate(grid.n_params, dtype, device), allocate(grid.n_params, dtype, device)
+    table, grad_table = allocate(grid.n_params, dtype, device), table_gradient(grid.n_params, device)
     table.uniform_(-1, 1)
     gradient = torch.rand(HASH_GRID_POINTS, grid.n_output, device=device).to(dtype)
     ops = torch.ops.nerfleet
@@ -160,7 +171,7 @@ def hash_grid_times(device: torch.device) -> dict[str, float]:
     times = {}
     for name, points in (("", along), ("scattered_", scattered)):
         times[name + "forward"] = best(functools.partial(ops.hash_grid, points, table, *grid_arguments(grid)))
-        times[name + "backward"] = best(functools.partial(ops.hash_grid_backward, points, gradient, *grid_arguments(grid), grad_table, None))
+        times[name + "backward"] = best(functools.partial(ops.hash_grid_backward, points, gradient, *grid_arguments(grid), grad_table, None, None))
     return times
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nerfleet.cli.flags import print_json, say
@@ -22,17 +23,19 @@ def run(arguments: Arguments) -> None:
 
     device_type = choose_device(arguments.device).type
     if inside():
-        _measure(device_type, arguments.json)
+        _measure(device_type, arguments.json, arguments.save)
         return
     if arguments.gpus < 2:
         raise NerfleetError(f"--gpus {arguments.gpus}", "one rank exchanges nothing", "use 2 or more")
     words = ["bench", "collectives", "--gpus", str(arguments.gpus), "--device", device_type, *(["--json"] if arguments.json else [])]
+    words += ["--save", str(arguments.save)] if arguments.save else []
     code = start(arguments.gpus, words, device_type, max_restarts=0)
     if code:
         sys.exit(code)
 
 
-def _measure(device_type: str, as_json: bool) -> None:
+def _measure(device_type: str, as_json: bool, file: Path | None) -> None:
+    from nerfleet.cli.calibration_file import save
     from nerfleet.parallel.bench import measure
     from nerfleet.parallel.ranks import RankLost, exit_lost, joined
 
@@ -41,7 +44,10 @@ def _measure(device_type: str, as_json: bool) -> None:
             rows = measure(ranks)
             hosts = ranks.exchange(socket.gethostname())
             if ranks.rank == 0:
-                _print({"collectives": rows, "world_size": ranks.world_size, "hosts": sorted(set(hosts)), "device": str(ranks.device.type)}, as_json)
+                report = {"collectives": rows, "world_size": ranks.world_size, "hosts": sorted(set(hosts)), "device": str(ranks.device.type)}
+                if file is not None:
+                    save(file, report)
+                _print(report, as_json)
             ranks.exchange(None)
     except RankLost as error:
         exit_lost(error)

@@ -23,7 +23,7 @@ from nerfleet.snapshot.ingp import read_snapshot
 from nerfleet.snapshot.load import RUN_MODEL, model_file
 
 SUMMARY = "what a scene or a model holds"
-_PARAMETER_BYTES = 4 + 4 + 4 + 4 + 2 + 2 + 2
+_PARAMETER_BYTES = 4 + 4 + 4 + 2 + 2 + 4 + 2
 _SAMPLE_BYTES = 64 + 64 + 32 + 32
 _N_TRAINED, _N_EVALUATED = 2**18, 2**20
 _RUNTIME_BYTES = 900_000_000
@@ -178,7 +178,7 @@ def device_bytes_estimate(image_bytes: int, aabb_scale: int) -> int:
     """Device memory for training with the base network (8 levels x 4 features, 2^19 entries), one GPU.
 
     - the photographs, RGBA8;
-    - 22 bytes for each parameter: fp32 weight, two moments and step count, fp16 weight, gradient and average. The grid's
+    - 22 bytes for each parameter: fp32 weight and two moments, step count, fp16 weight, gradient (4 bytes) and fp16 average. The grid's
       parameters follow docs/conventions.md: dense levels while resolution^3 fits the table;
     - 6 bytes (fp32 value, bits, scratch) for each of the 128^3 cells of every occupancy cascade;
     - 192 bytes for each sample: encoded features and their gradients, network outputs, position, direction; 2^20

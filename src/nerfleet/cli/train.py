@@ -64,6 +64,7 @@ class Arguments:
         gpus: ranks on this machine, one a GPU (with --device cpu: processes); more machines: torchrun -m nerfleet train ...
         parallel: how ranks work together: data, grid, hybrid; auto: data unless one GPU's memory would pass 80 %.
         grid_degree: ranks that share one hash grid; 0: all (grid) or 2 (hybrid).
+        calibration: files of bench step --save and bench collectives --save, by which --parallel auto then decides.
         views: split the photographs' pixels over ranks, or let every rank hold them all.
         rank_speed: relative speed of each rank, such as 3,3,1; empty: measured while training.
         collective_timeout: a rank that does not answer for so long ends the run.
@@ -92,6 +93,7 @@ class Arguments:
     gpus: int = 1
     parallel: Literal["auto", "data", "grid", "hybrid"] = "auto"
     grid_degree: int = 0
+    calibration: tuple[Path, ...] = ()
     views: Literal["split", "replicate"] = "split"
     rank_speed: str = ""
     collective_timeout: str = "2m"

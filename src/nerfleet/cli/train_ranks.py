@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nerfleet.config import TrainConfig
     from nerfleet.data.part import Part
     from nerfleet.data.scene import Scene
+    from nerfleet.parallel.mesh import Strategy
     from nerfleet.parallel.ranks import Ranks
     from nerfleet.train.ranks import Parallel
 
@@ -54,6 +55,9 @@ def words(arguments: Arguments) -> list[str]:
         if name == "scene" or value == default:
             continue
         flag = name.replace("_", "-")
+        if isinstance(value, tuple):
+            found += [f"--{flag}", *map(str, value)]
+            continue
         found += ([f"--{flag}"] if value else [f"--no-{flag}"]) if isinstance(value, bool) else [f"--{flag}", str(value)]
     return found
 
@@ -152,12 +156,46 @@ def _strategy(arguments: Arguments, ranks: Ranks, config: TrainConfig, parts: li
     held = ranks.exchange(len(scene.pixels))
     pixel_shares = [n / sum(held) for n in held] if arguments.views == "split" else None
     memory = max(ranks.exchange(_memory(config, scene, ranks)), key=lambda one: one[0] / max(one[1], 1))
-    chosen = degrees(arguments.parallel, ranks.world_size, arguments.grid_degree, config.network.encoding.n_levels, *memory)
+    strategy, grid_degree = _planned(arguments, ranks, config, scene, sum(held))
+    chosen = degrees(strategy, ranks.world_size, grid_degree, config.network.encoding.n_levels, *memory)
     if chosen.grid == 1:
         return DataParallel(ranks, parts, pixel_shares, measured=not arguments.rank_speed)
     if ranks.device.type == "cuda":
         raise SharedError(f"--parallel {chosen.strategy}", "does not run on CUDA yet", "use --parallel data with a smaller log2_hashmap_size, or --device cpu")
     return GridParallel(ranks, chosen, parts, pixel_shares)
+
+
+def _planned(arguments: Arguments, ranks: Ranks, config: TrainConfig, scene: Scene, n_pixels: int) -> tuple[Strategy, int]:
+    """Strategy and grid degree as flags say, or with measurements and ``auto`` as the planner chooses (all ranks alike)."""
+    if arguments.parallel != "auto" or not arguments.calibration:
+        return arguments.parallel, arguments.grid_degree
+    import socket
+
+    from nerfleet.cli.flags import say
+    from nerfleet.parallel.auto import GRID_ON_CUDA, Seat, planned
+    from nerfleet.planner.calibration import read_calibration
+    from nerfleet.planner.workload import SceneFacts
+
+    seats = ranks.exchange(Seat(socket.gethostname(), *_device(ranks)))
+    facts = SceneFacts(scene.name, scene.aabb_scale, len(scene), n_pixels)
+    can_split = GRID_ON_CUDA or ranks.device.type == "cpu"
+    choice = ranks.together(lambda: planned(config, facts, seats, read_calibration(arguments.calibration), can_split))
+    if ranks.rank == 0:
+        say(*choice.why)
+    degree = choice.option.simulated.grid
+    return "data" if degree == 1 else "grid" if degree == ranks.world_size else "hybrid", degree
+
+
+def _device(ranks: Ranks) -> tuple[str, float]:
+    """(name, memory)"""
+    import os
+
+    import torch
+
+    if ranks.device.type == "cuda":
+        properties = torch.cuda.get_device_properties(ranks.device)
+        return properties.name, float(properties.total_memory)
+    return "cpu", float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _memory(config: TrainConfig, scene: Scene, ranks: Ranks) -> tuple[int, int]:

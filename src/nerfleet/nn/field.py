@@ -42,14 +42,20 @@ def allocate(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.from_numpy(np.zeros(n, torch.empty(0, dtype=dtype).numpy().dtype))
 
 
+def table_gradient(n: int, device: torch.device) -> Tensor:
+    """Zeros for the gradient of n parameters of a table, as ``hash_grid_backward`` adds to it and ``adam`` reads it."""
+    return allocate(n, torch.float32, device) if device.type == "cpu" else allocate(-(-n // 2), torch.int64, device)
+
+
 @dataclass
 class ParameterGroup:
-    """Parameters that are optimised alike, all [n]: the argument list of the op ``adam``.
+    """Parameters that are optimised alike, all [n] but for ``gradient``: the argument list of the op ``adam``.
 
     Attributes:
         master: float32. weights: what the field reads: float16 on CUDA, the master itself on the CPU.
         ema: running average, same dtype as weights, what is rendered and saved.
-        gradient: scaled by the loss scale. steps: int16, updates of each parameter.
+        gradient: scaled by the loss scale, float32; of a table on CUDA [n / 2] int64, pairs in fixed point (kernels/hash_grid/fixed_point.py).
+        steps: int16, updates of each parameter.
     """
 
     master: Tensor
@@ -61,14 +67,14 @@ class ParameterGroup:
     steps: Tensor
 
     @staticmethod
-    def from_values(values: Tensor, device: torch.device, half_gradient: bool) -> ParameterGroup:
-        """New group with fresh moments; ``half_gradient``: accumulate in float16 on CUDA."""
+    def from_values(values: Tensor, device: torch.device, is_table: bool) -> ParameterGroup:
+        """New group with fresh moments; ``is_table``: many samples add to its gradient at once."""
         n = values.numel()
         master = allocate(n, torch.float32, device)
         master.copy_(values)
         working = torch.float32 if device.type == "cpu" else torch.float16
         weights = master if device.type == "cpu" else master.to(working)
-        gradient = allocate(n, working if half_gradient else torch.float32, device)
+        gradient = table_gradient(n, device) if is_table else allocate(n, torch.float32, device)
         first, second = allocate(n, torch.float32, device), allocate(n, torch.float32, device)
         ema = allocate(n, working, device)
         ema.copy_(values)

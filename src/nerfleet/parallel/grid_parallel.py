@@ -70,7 +70,7 @@ class LevelExchange:
         sizes = [capacity * width for width in self._widths]
         dist.all_to_all_single(received, sent, [capacity * self._own_width] * self._n_ranks, sizes, group=self._group)
         everyone = received.view(self._n_ranks * capacity, self._own_width)
-        self._ops.hash_grid_backward(self._gathered(positions, capacity), everyone, *self._arguments, interpolation, grad_table, None)
+        self._ops.hash_grid_backward(self._gathered(positions, capacity), everyone, *self._arguments, interpolation, grad_table, None, None)
 
     def _gathered(self, positions: Tensor, capacity: int) -> Tensor:
         padded = positions.new_zeros(capacity, 3)
@@ -109,11 +109,11 @@ class GridOps:
 
     def hash_grid_backward(
         self, positions: Tensor, grad_features: Tensor, n_features: int, scales: list[float], levels: list[int], interpolation: int,
-        grad_table: Tensor, count: Tensor,
+        grad_table: Tensor, count: Tensor, order: Tensor,
     ) -> None:  # fmt: skip
         n = min(int(count), len(positions))
         with self._ranks.waiting():
-            self._exchange.backward(positions[:n], grad_features[:n], interpolation, grad_table)
+            self._exchange.backward(positions[order[:n].long()], grad_features[:n], interpolation, grad_table)
 
 
 class GridParallel(DataParallel):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-BYTES_READ = 2 + 2
-"""Of a parameter of the table on every rank that reads it: weights and gradient, float16."""
+BYTES_READ = 2 + 4
+"""Of a parameter of the table on every rank that reads it: weights, float16, and gradient, fixed point."""
 BYTES_OWNED = 4 + 2 + 4 + 4 + 2
 """Of a parameter at its owner: master weights, average, two moments, step count."""
-BYTES_SAMPLE = 4 * (1 + 3 + 1 + 1 + 3 + 1 + 1 + 1 + 3 + 3 + 1)
+BYTES_SAMPLE = 4 * (2 + 3 + 1 + 1 + 3 + 1 + 1 + 1 + 3 + 3 + 1 + 1)
 """A record of a kept sample without its features (train/buffers.py)."""
-BYTES_RAY = 4 * (6 * 3 + 2)
+BYTES_RAY = 4 * (6 * 3 + 3)
 
 
 def training_bytes(n_params: int, n_output: int, n_samples: int, n_rays: int, n_pixels: int, n_ranks: int) -> int:

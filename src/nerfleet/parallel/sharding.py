@@ -59,14 +59,15 @@ class Sharding:
     def shard(self, values: Tensor, device: torch.device) -> tuple[ParameterGroup, ParameterGroup]:
         """Initial values of the whole table -> (weights and gradient of this grid rank's levels; this rank's slice)."""
         n, length = self._lengths[self._grid_rank], self.slice_length(self._grid_rank)
-        mine = ParameterGroup.from_values(self.pick(values), device, half_gradient=True)
+        mine = ParameterGroup.from_values(self.pick(values), device, is_table=True)
         weights, gradient = self._pad(mine.weights), self._pad(mine.gradient)
         weights[:n].copy_(self._levels(values))
         own_weights = weights[self._data_rank * length : (self._data_rank + 1) * length]
         mine.master = own_weights if mine.weights is mine.master else mine.master
         mine.weights = own_weights
         none = torch.empty(0, device=device)
-        return ParameterGroup(none, weights[:n], none, gradient[:n], none, none, none), mine
+        elements = n * len(mine.gradient) // length  # of the gradient: half as many where they are pairs
+        return ParameterGroup(none, weights[:n], none, gradient[:elements], none, none, none), mine
 
     def padded(self, whole: Tensor) -> Tensor:
         """Weights or gradient of :meth:`shard` with the padding: [n_data * slice]."""

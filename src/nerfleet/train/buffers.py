@@ -18,7 +18,7 @@ class RayBatch:
         origins, directions: [N, 3] float32, internal space, unit directions.
         starts: [N] lattice coordinate of the first sample; negative: no ray.
         targets, backgrounds: [N, 3] sRGB.
-        rgb: [N, 3] traced colour without background. transmittance: [N].
+        rgb: [N, 3] traced colour without background. transmittance: [N]. kept: [N] int32 samples.
         final: [N, 3] colour with background. gradient: [N, 3] d loss/d colour, scaled.
     """
 
@@ -29,27 +29,34 @@ class RayBatch:
     backgrounds: Tensor
     rgb: Tensor
     transmittance: Tensor
+    kept: Tensor
     final: Tensor
     gradient: Tensor
 
     @staticmethod
     def allocate(n: int, device: torch.device) -> RayBatch:
-        scalars = ("starts", "transmittance")
-        return RayBatch(**{f.name: torch.zeros((n,) if f.name in scalars else (n, 3), device=device) for f in fields(RayBatch)})
+        def zeros(name: str) -> Tensor:
+            shape = (n,) if name in ("starts", "transmittance", "kept") else (n, 3)
+            return torch.zeros(shape, dtype=torch.int32 if name == "kept" else torch.float32, device=device)
+
+        return RayBatch(**{f.name: zeros(f.name) for f in fields(RayBatch)})
 
 
 @dataclass(frozen=True)
 class SampleBatch:
-    """Samples that carry weight, the first counters[COUNT_KEPT] (at most S) rows valid, each a record of its own.
+    """Samples that carry weight, the first counters[COUNT_ORDERED] rows valid, each a record of its own.
 
     Attributes:
-        ray_indices: [S] int32. positions: [S, 3] in the unit cube. t, dt: [S] internal units.
+        ray_indices: [S] int32. ranks: [S] int32 among the ray's own. positions: [S, 3] in the unit cube. t, dt: [S] internal units.
         features: [S, L * F]. rgb: [S, 3]. raw: [S] log density. weight: [S].
         after: [S] transmittance after the sample. prefix: [S, 3] colour of the ray up to and including it.
-        d_rgb: [S, 3], d_raw: [S], d_features: [S, L * F]: gradients, scaled.
+        d_rgb: [S, 3], d_raw: [S]: gradients, scaled.
+        order: [S] int32 which row is the i-th of a sequence that is the same every time (kernels/order/op.py).
+        d_features: [S, L * F]: gradient, scaled, of the i-th of the sequence.
     """
 
     ray_indices: Tensor
+    ranks: Tensor
     positions: Tensor
     t: Tensor
     dt: Tensor
@@ -61,11 +68,15 @@ class SampleBatch:
     prefix: Tensor
     d_rgb: Tensor
     d_raw: Tensor
+    order: Tensor
     d_features: Tensor
 
     @staticmethod
     def allocate(n: int, n_features: int, device: torch.device) -> SampleBatch:
         half = torch.float32 if device.type == "cpu" else torch.float16
+
+        def index() -> Tensor:
+            return torch.zeros(n, dtype=torch.int32, device=device)
 
         def scalar() -> Tensor:
             return torch.zeros(n, device=device)
@@ -77,7 +88,8 @@ class SampleBatch:
             return torch.zeros(n, n_features, dtype=half, device=device)
 
         return SampleBatch(
-            ray_indices=torch.zeros(n, dtype=torch.int32, device=device),
+            ray_indices=index(),
+            ranks=index(),
             positions=vector(),
             t=scalar(),
             dt=scalar(),
@@ -89,6 +101,7 @@ class SampleBatch:
             prefix=vector(),
             d_rgb=vector(),
             d_raw=scalar(),
+            order=index(),
             d_features=feature(),
         )
 

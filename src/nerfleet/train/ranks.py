@@ -107,7 +107,7 @@ class SingleDevice:
         return ops
 
     def shard(self, table: Tensor, spec: FieldSpec, device: torch.device) -> tuple[ParameterGroup, ParameterGroup]:
-        group = ParameterGroup.from_values(table, device, half_gradient=True)
+        group = ParameterGroup.from_values(table, device, is_table=True)
         return group, group
 
     def reduce(self, replicated: ParameterGroup, whole: ParameterGroup, owned: ParameterGroup, control: Control) -> None:

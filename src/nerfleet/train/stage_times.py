@@ -135,16 +135,17 @@ def floors_ms(step: TrainStep, load: Workload, ceilings: Ceilings) -> dict[str, 
     features = half * step.spec.grid.n_output
     table = half * step.spec.grid.n_params
     n_mlp, n_table = step.spec.n_mlp_params, step.spec.grid.n_params
-    parameter = 2 * (4 + 4 + 4 + 2) + 2 * half + 2 * half  # master, moments, count; gradient and weights; average
-    sample = features + 4 * 15
+    parameter = 2 * (4 + 4 + 4 + 2) + 4 + half + 2 * half  # master, moments, count; gradient; weights; average
+    sample = features + 4 * 16
     gathered = load.evaluated * 8 * features
     bytes_moved = {
         "sample_rays": load.rays * (4 + 13 * 4),
-        "trace": load.rays * 7 * 4 + min(table, gathered) + load.kept * sample,
+        "trace": load.rays * 8 * 4 + min(table, gathered) + load.kept * sample,
+        "sample_order": load.rays * 2 * 4 + load.kept * 3 * 4,
         "ray_loss": load.rays * 4 * (3 + 1 + 3 + 3 + 1 + 3 + 3),
         "composite_backward": load.kept * 4 * (1 + 3 + 1 + 1 + 1 + 1 + 1 + 3 + 3 + 1),
-        "field_backward": load.kept * (2 * features + 4 * 5),
-        "hash_grid_backward": load.kept * (features + 12) + 2 * min(table, load.kept * 8 * features),
+        "field_backward": load.kept * (2 * features + 4 * 6),
+        "hash_grid_backward": load.kept * (features + 16) + 2 * min(4 * n_table, load.kept * 8 * features),
         "adam": (n_table + n_mlp) * parameter,
     }
     operations = {"trace": 2 * n_mlp * load.evaluated, "field_backward": 6 * n_mlp * load.kept}

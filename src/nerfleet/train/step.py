@@ -14,14 +14,15 @@ from torch import Tensor
 import nerfleet.kernels.adam.op
 import nerfleet.kernels.composite.op
 import nerfleet.kernels.field.op
+import nerfleet.kernels.order.op
 import nerfleet.kernels.rays.op
 import nerfleet.kernels.trace.op  # noqa: F401  (registers the ops)
 from nerfleet.config import TrainConfig
 from nerfleet.data.scene import Scene
 from nerfleet.geometry.cameras import Cameras
 from nerfleet.kernels.composite.reference import LOSSES
-from nerfleet.kernels.control.op import COUNT_KEPT, RAY_MULTIPLE
-from nerfleet.kernels.march.reference import N_CELLS
+from nerfleet.kernels.control.op import COUNT_ORDERED, RAY_MULTIPLE
+from nerfleet.kernels.march.reference import MAX_SAMPLES, N_CELLS
 from nerfleet.kernels.rays.op import BACKGROUNDS
 from nerfleet.nn.field import ParameterGroup, field_spec, initial_mlp, initial_table
 from nerfleet.nn.model import Model
@@ -31,8 +32,8 @@ from nerfleet.train.ranks import Parallel
 from nerfleet.train.ranks import SingleDevice as SingleDevice
 
 MIN_TRANSMITTANCE = 1e-4
-SAMPLE_MARGIN = 1.25
-"""Room for kept samples, in target batches: the ray count follows the kept count by one step."""
+SAMPLE_MARGIN = 2.0
+"""Room for kept samples, in target batches: the ray count follows the kept count by one step. A step that keeps more has no gradient."""
 WARM_UP_STEPS = 256
 """Steps in which the occupancy grid is refreshed with samples in all cells."""
 MAX_REFRESH_PERIOD = 16
@@ -60,7 +61,7 @@ class TrainStep:
         self.cone_angle = config.scene_cone_angle(scene.aabb_scale)
         self.spec = field_spec(config.network, scene.aabb_scale)
         generator = torch.Generator().manual_seed(config.seed)
-        self.mlp = ParameterGroup.from_values(initial_mlp(self.spec, generator), device, half_gradient=False)
+        self.mlp = ParameterGroup.from_values(initial_mlp(self.spec, generator), device, is_table=False)
         self.table, self.owned = parallel.shard(initial_table(self.spec, generator), self.spec, device)
         self.ops = parallel.ops(torch.ops.nerfleet)
 
@@ -69,7 +70,8 @@ class TrainStep:
         self.occupancy = initial_grid(self.cameras, scene.aabb_scale)
         self.occupancy_updates = torch.zeros_like(self.occupancy.values)
 
-        self.capacity = int(config.batch_size * SAMPLE_MARGIN)  # of all ranks
+        most = config.batch_size + RAY_MULTIPLE * MAX_SAMPLES  # what rounding up the ray count alone can make of a batch
+        self.capacity = max(int(config.batch_size * SAMPLE_MARGIN), most)  # of all ranks
         self.max_rays = config.max_rays * parallel.world_size
         rounding = int(parallel.world_size > 1)  # of a rank's range of rays
         self.rays = RayBatch.allocate(math.ceil(self.max_rays * parallel.max_share) + rounding, device)
@@ -108,24 +110,25 @@ class TrainStep:
         )  # fmt: skip
         ops.trace(
             rays.origins, rays.directions, rays.starts, self.rank_state, *self._march(), self.table.weights, self.mlp.weights, *self.spec.arguments,
-            MIN_TRANSMITTANCE, rays.rgb, rays.transmittance, samples.ray_indices, samples.positions, samples.t, samples.dt, samples.features, samples.rgb,
-            samples.raw, samples.weight, samples.after, samples.prefix, control.counters,
+            MIN_TRANSMITTANCE, rays.rgb, rays.transmittance, rays.kept, samples.ray_indices, samples.ranks, samples.positions, samples.t, samples.dt,
+            samples.features, samples.rgb, samples.raw, samples.weight, samples.after, samples.prefix, control.counters,
         )  # fmt: skip
+        ops.sample_order(samples.ray_indices, samples.ranks, rays.kept, self.rank_state, control.counters, samples.order)
+        count = control.counters[COUNT_ORDERED : COUNT_ORDERED + 1]
         ops.ray_loss(
             rays.rgb, rays.transmittance, rays.targets, rays.backgrounds, rays.starts, self.rank_state, LOSSES[config.network.loss], config.loss_scale,
             rays.gradient, rays.final, control.loss_sum, control.counters,
         )  # fmt: skip
         self.parallel.weigh(rays.gradient, control.loss_sum, control.state, self.rank_state)
-        count = control.counters[COUNT_KEPT : COUNT_KEPT + 1]
         ops.composite_backward(
             samples.ray_indices, samples.rgb, samples.raw, samples.t, samples.dt, samples.weight, samples.after, samples.prefix, rays.gradient, rays.final,
             count, control.hyper, config.near_distance, samples.d_rgb, samples.d_raw,
         )  # fmt: skip
         ops.field_backward(
             samples.features, samples.ray_indices, rays.directions, self.mlp.weights, self.spec.density_dims, self.spec.rgb_dims, samples.d_rgb, samples.d_raw,
-            count, self.mlp.gradient, samples.d_features,
+            count, samples.order, self.mlp.gradient, samples.d_features,
         )  # fmt: skip
-        ops.hash_grid_backward(samples.positions, samples.d_features, *self.spec.arguments[:4], self.table.gradient, count)
+        ops.hash_grid_backward(samples.positions, samples.d_features, *self.spec.arguments[:4], self.table.gradient, count, samples.order)
 
     def update(self) -> None:
         """Gradients of all ranks -> new weights; then on to the next step."""

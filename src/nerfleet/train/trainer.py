@@ -241,7 +241,7 @@ class _Run:
         capacity = self.step.capacity
         for row in rows:
             self.last = row
-            self.trained_samples += min(row.kept, capacity)
+            self.trained_samples += row.kept if row.kept <= capacity else 0
             self.recent.append((time.monotonic(), row.rays, row.kept))
             self.skipped += row.skipped
             self.skipped_in_a_row = self.skipped_in_a_row + 1 if row.skipped else 0

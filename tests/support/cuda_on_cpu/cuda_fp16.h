@@ -24,6 +24,7 @@
 
 struct uint2 { unsigned x, y; };
 struct int2 { int x, y; };
+struct alignas(16) int4 { int x, y, z, w; };
 struct float2 { float x, y; };
 struct uint3 { unsigned x, y, z; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
@@ -238,6 +239,9 @@ inline unsigned __umulhi(unsigned a, unsigned b) { return uint64_t(a) * b >> 32;
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __ffs(unsigned v) { return __builtin_ffs(int(v)); }
 inline int __float_as_int(float v) { return from_bits<int>(to_bits(v)); }
+inline int __float2int_rn(float v) {  // saturates; not a number becomes 0
+    return v != v ? 0 : v >= 2147483648.0f ? INT32_MAX : v <= -2147483648.0f ? INT32_MIN : int(std::nearbyint(v));
+}
 inline float __int_as_float(int v) { return from_bits<float>(to_bits(v)); }
 template <typename T>
 inline T __ldg(const T* p) { return *p; }

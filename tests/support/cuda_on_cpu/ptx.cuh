@@ -33,16 +33,10 @@ inline void load_matrices_as(unsigned (&r)[4], const __half* row, bool transpose
 }
 inline void load_matrices(unsigned (&r)[4], const __half* row) { load_matrices_as(r, row, false); }
 inline void load_matrices_transposed(unsigned (&r)[4], const __half* row) { load_matrices_as(r, row, true); }
-inline void reduce_add_half2(__half* p, __half2 v) {
-    p[0] = __half(half_value(p[0].bits) + half_value(v.x.bits));
-    p[1] = __half(half_value(p[1].bits) + half_value(v.y.bits));
-}
-inline void reduce_add_half4(__half* p, __half2 low, __half2 high) {
+inline void reduce_add(unsigned long long* p, unsigned long long v) {
     if (reinterpret_cast<uint64_t>(p) % 8) std::abort();
-    reduce_add_half2(p, low);
-    reduce_add_half2(p + 2, high);
+    *p += v;
 }
-inline void reduce_add_float(float* p, float v) { *p += v; }
 inline unsigned pack_halves_relu(float low, float high) {
     return half_bits(low > 0.0f ? low : 0.0f) | unsigned(half_bits(high > 0.0f ? high : 0.0f)) << 16;
 }

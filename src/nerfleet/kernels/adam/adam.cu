@@ -1,22 +1,23 @@
 // Adam in one pass: master weights, moments, half copy, average, gradient read and cleared (adam/reference.py).
-//   master, first_moment, second_moment [n] f32; weights, ema [n] f16; steps [n] i16; gradient [n] f16 or f32
+//   master, first_moment, second_moment [n] f32; weights, ema [n] f16; steps [n] i16
+//   gradient [n] f32, or pairs in fixed point, 4 bytes a parameter too (fixed_point.cuh)
 //   hyper [4] f32 (learning rate, EMA factors); counters [8] i32 (non-finite: the step is skipped)
 // A thread owns eight neighbours: 16 or 32 bytes of each array, whole sectors. Where all eight gradients are zero only the
-// average moves, from the half copy of the weights: 6 bytes a parameter instead of 36. (Four neighbours with streaming loads
+// average moves, from the half copy of the weights: 8 bytes a parameter instead of 40. (Four neighbours with streaming loads
 // took 1.5 times as long: too few bytes in flight.)
-#include "numbers.cuh"
+#include "fixed_point.cuh"
 
 constexpr int COUNT_NONFINITE = 3, EIGHT = 8, MAX_STEPS = 32767;
 enum Hyper { LEARNING_RATE, EMA_OLD, EMA_NEW };
 
 template <typename T>
-struct alignas(sizeof(T) * EIGHT > 16 ? 16 : sizeof(T) * EIGHT) Pack {
-    T v[EIGHT];
+struct alignas(16) Pack {
+    T v[sizeof(T) == sizeof(FixedPair) ? EIGHT / 2 : EIGHT];  // a pair is two parameters
 };
 
 template <typename T>
 __device__ __forceinline__ Pack<T> load_pack(const T* p) {
-    constexpr int QUADS = sizeof(T) * EIGHT / 16;
+    constexpr int QUADS = sizeof(Pack<T>) / 16;
     Pack<T> pack;
 #pragma unroll
     for (int i = 0; i < QUADS; ++i) reinterpret_cast<uint4*>(&pack)[i] = reinterpret_cast<const uint4*>(p)[i];
@@ -24,7 +25,7 @@ __device__ __forceinline__ Pack<T> load_pack(const T* p) {
 }
 template <typename T>
 __device__ __forceinline__ void store_pack(T* p, const Pack<T>& pack) {
-    constexpr int QUADS = sizeof(T) * EIGHT / 16;
+    constexpr int QUADS = sizeof(Pack<T>) / 16;
 #pragma unroll
     for (int i = 0; i < QUADS; ++i) reinterpret_cast<uint4*>(p)[i] = reinterpret_cast<const uint4*>(&pack)[i];
 }
@@ -42,8 +43,14 @@ struct Arrays {
     short* steps;
 };
 
-__device__ __forceinline__ float to_float(float v) { return v; }
-__device__ __forceinline__ float to_float(__half v) { return __half2float(v); }
+// Where parameter i's gradient is in an array, and its value there.
+__device__ __forceinline__ size_t place_of(const float*, size_t i) { return i; }
+__device__ __forceinline__ size_t place_of(const FixedPair*, size_t i) { return i / 2; }
+__device__ __forceinline__ float value_of(const float* gradient, size_t i) { return gradient[i]; }
+__device__ __forceinline__ float value_of(const FixedPair* gradient, size_t i) {
+    const float2 pair = unpack_fixed(gradient[i / 2]);
+    return i & 1 ? pair.y : pair.x;
+}
 
 __device__ __forceinline__ float fast_sqrt(float v) { return v > 0.0f ? v * rsqrtf(v) : 0.0f; }
 
@@ -72,17 +79,17 @@ __device__ __forceinline__ void move_average(const Pack<__half>& old, __half* em
 template <typename Gradient>
 __device__ __forceinline__ void adam_eight(const Arrays& a, Gradient* gradient, size_t at, float rate, float ema_old, float ema_new, bool skip_zero,
                                            bool skip_all, const Constants& c) {
-    const Pack<Gradient> g = load_pack(gradient + at);
+    const Pack<Gradient> g = load_pack(gradient + place_of(gradient, at));
     const Pack<__half> average = load_pack(a.ema + at);
     bool any = false, active = false;
     float values[EIGHT];
 #pragma unroll
     for (int i = 0; i < EIGHT; ++i) {
-        values[i] = to_float(g.v[i]);
+        values[i] = value_of(g.v, i);
         any |= values[i] != 0.0f;
     }
     active = !skip_all && (any || !skip_zero);
-    if (any) store_pack(gradient + at, Pack<Gradient>{});
+    if (any) store_pack(gradient + place_of(gradient, at), Pack<Gradient>{});
     if (!active) {
         const Pack<__half> weights = load_pack(a.weights + at);
         float current[EIGHT];
@@ -118,8 +125,8 @@ __device__ __forceinline__ void adam_all(const Arrays& a, Gradient* gradient, lo
         return;
     }
     for (size_t i = at; i < static_cast<size_t>(n); ++i) {  // the last few
-        const float g = to_float(gradient[i]);
-        gradient[i] = Gradient(0.0f);
+        const float g = value_of(gradient, i);
+        if (i + 1 == static_cast<size_t>(n) || place_of(gradient, i + 1) != place_of(gradient, i)) gradient[place_of(gradient, i)] = 0;
         if (!skip_all && is_finite(g) && (g != 0.0f || !skip_zero)) {
             update_one(g, a.master[i], a.first_moment[i], a.second_moment[i], a.steps[i], rate, c);
             a.weights[i] = __float2half_rn(a.master[i]);
@@ -129,7 +136,7 @@ __device__ __forceinline__ void adam_all(const Arrays& a, Gradient* gradient, lo
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-adam_half(const Arrays arrays, __half* gradient, long long n, const float* hyper, const int* counters, int skip_zero, const Constants constants) {
+adam_fixed(const Arrays arrays, FixedPair* gradient, long long n, const float* hyper, const int* counters, int skip_zero, const Constants constants) {
     adam_all(arrays, gradient, n, hyper, counters, skip_zero, constants);
 }
 

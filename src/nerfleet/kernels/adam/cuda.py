@@ -27,6 +27,6 @@ def adam(
     constants = struct.pack("<7f", beta1, beta2, math.log2(beta1), math.log2(beta2), epsilon, l2_reg, 1 / loss_scale)
     pointers = struct.pack("<6Q", *(x.data_ptr() for x in arrays))
     n = master.numel()
-    kernel = {torch.float16: "adam_half", torch.float32: "adam_float"}[gradient.dtype]
+    kernel = {torch.int64: "adam_fixed", torch.float32: "adam_float"}[gradient.dtype]
     arguments = (pointers, gradient, n, hyper, counters, int(skip_zero), constants)
     Program(SOURCE).launch(kernel, (-(-n // (BLOCK * EIGHT)),), BLOCK, *arguments, device=master.device)

@@ -33,7 +33,8 @@ def _adam_cpu(master, weights, ema, gradient, first_moment, second_moment, steps
     Args:
         master [n] float32; weights [n]: the copy that the field reads (CUDA float16; on the CPU the same tensor as master).
         ema [n]: average of the weights, float16 on CUDA, float32 on the CPU.
-        gradient [n]: scaled by loss_scale; set to zero. first_moment, second_moment [n] float32; steps [n] int16, saturating.
+        gradient [n] float32, on CUDA also [n / 2] int64, pairs in fixed point (hash_grid/fixed_point.py): scaled by loss_scale; set to zero.
+        first_moment, second_moment [n] float32; steps [n] int16, saturating.
         hyper: learning rate and EMA factors. counters: with COUNT_NONFINITE > 0 the step is skipped (gradient cleared, average moved).
         skip_zero: leave parameters alone whose gradient is exactly zero (grids).
     """

@@ -14,8 +14,9 @@ N_STATE = 4
 STATE_FIRST_RAY, STATE_ALL_RAYS = 4, 5
 """Only in the state of a rank that draws rays FIRST_RAY .. FIRST_RAY + RAYS of the ALL_RAYS that all ranks draw together."""
 N_RANK_STATE = 6
-COUNT_KEPT, COUNT_EVALUATED, COUNT_HIT, COUNT_NONFINITE, COUNT_QUEUE = range(5)
-"""Samples with a gradient (not capped by the buffers); samples evaluated; rays with samples; non-finite values seen; next ray of the queue."""
+COUNT_KEPT, COUNT_EVALUATED, COUNT_HIT, COUNT_NONFINITE, COUNT_QUEUE, COUNT_QUEUED, COUNT_ORDERED = range(7)
+"""Samples with a gradient (not capped by the buffers); samples evaluated; rays with samples; non-finite values seen; next ray of the queue; rays in it;
+samples whose gradient is summed (order/op.py)."""
 N_COUNTERS = 8
 HYPER_LEARNING_RATE, HYPER_EMA_OLD, HYPER_EMA_NEW, HYPER_MEAN_DENSITY = range(4)
 N_HYPER = 4

@@ -21,6 +21,8 @@ WIDTHS = (32, 64, 128)
 BLOCK = 128
 BLOCKS_A_MULTIPROCESSOR = 4
 DENSITY_BLOCKS_A_MULTIPROCESSOR = 8
+SUM_BLOCK, WEIGHTS_A_SUM = 256, 32
+"""Threads of a block that sums the blocks' weight gradients, and weights that it takes, as in field_backward.cu."""
 SHARED_LIMIT = {"sm_75": 65536, "sm_80": 166912, "sm_87": 166912, "sm_90": 232448, "sm_100": 232448, "sm_103": 232448}
 """Dynamic shared memory that a block may use, in bytes."""
 OTHER_SHARED_LIMIT = 101376
@@ -127,9 +129,9 @@ def field_density(
 
 def field_backward(
     features: Tensor, ray_indices: Tensor, directions: Tensor, mlp: Tensor, density_dims: Sequence[int], rgb_dims: Sequence[int], d_rgb: Tensor,
-    d_raw: Tensor, count: Tensor, grad_mlp: Tensor, grad_features: Tensor,
+    d_raw: Tensor, count: Tensor, order: Tensor, grad_mlp: Tensor, grad_features: Tensor,
 ) -> None:  # fmt: skip
-    """Adds to ``grad_mlp`` (f32), writes ``grad_features`` (f16) of the first ``count`` samples."""
+    """Adds to ``grad_mlp`` (f32), writes ``grad_features`` (f16) of the first ``count`` samples of the sequence."""
     for name, tensor in (("features", features), ("mlp", mlp), ("grad_features", grad_features)):
         require_half(name, tensor)
     device = features.device
@@ -140,6 +142,8 @@ def field_backward(
     resident = max(SHARED_LIMIT.get(target, OTHER_SHARED_LIMIT) // (shared + 1024), 1)
     capacity = len(features)
     blocks = min(-(-capacity // (16 * n_warps)), resident * launch.n_multiprocessors(device))
-    arguments = (features, ray_indices, directions, mlp, d_rgb, d_raw, count, capacity, grad_mlp, grad_features)
+    partials = torch.empty(blocks, len(mlp), device=device)
+    arguments = (features, ray_indices, directions, mlp, d_rgb, d_raw, order, count, capacity, partials, grad_features)
     program = Program(BACKWARD, backward_defines(sizes, target))
     program.launch("field_backward", (blocks,), 32 * n_warps, *arguments, device=device, shared_bytes=shared)
+    program.launch("sum_partials", (len(mlp) // WEIGHTS_A_SUM,), SUM_BLOCK, partials, count, capacity, blocks, grad_mlp, device=device)

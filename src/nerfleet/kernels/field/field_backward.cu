@@ -1,9 +1,11 @@
 // Gradients of the field's networks. A block takes 16 samples a warp, computes the hidden layers again from the stored
-// features, and sends the gradient back layer by layer; weight gradients stay in registers until all tiles are done.
+// features, and sends the gradient back layer by layer; weight gradients stay in registers until all tiles are done, then each
+// block leaves its own, and a second kernel adds those of all blocks up, always in the same order.
 //   features       [capacity, N_FEATURES] f16     ray_indices [capacity] i32     directions [n_rays, 3] f32
 //   mlp            [N_MLP_PARAMS] f16             d_rgb [capacity, 3] f32        d_raw [capacity] f32
-//   count          [1] i32, valid samples         grad_mlp [N_MLP_PARAMS] f32, added to
-//   grad_features  [capacity, N_FEATURES] f16, written
+//   order          [capacity] i32, slot of the i-th sample of the sequence       count [1] i32, valid samples
+//   partials       [gridDim, N_MLP_PARAMS] f32 scratch, a row for each block that has samples
+//   grad_features  [capacity, N_FEATURES] f16, written, of the i-th sample       grad_mlp [N_MLP_PARAMS] f32, added to
 // Shared memory: the weights, and for each sample of the block every layer's input. A buffer whose content is no longer needed
 // takes the next gradient, so that one barrier a layer is enough.
 #include "field.cuh"
@@ -54,7 +56,7 @@ struct WeightGradient {
         }
     }
 
-    // Adds to the row-major gradient in global memory, `columns` wide; columns past it are padding.
+    // The row-major gradient into global memory, `columns` wide; columns past it are padding.
     __device__ __forceinline__ void write(float* out, int columns) {
         const int lane = lane_index(), m = first() / N, n = first() % N;
         if (m >= M) return;
@@ -65,8 +67,7 @@ struct WeightGradient {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 float* p = out + ((m + t / COLUMNS) * 16 + (lane >> 2) + 8 * half) * columns + column;
-                reduce_add_float(p, sum[t / COLUMNS][t % COLUMNS][2 * half]);
-                reduce_add_float(p + 1, sum[t / COLUMNS][t % COLUMNS][2 * half + 1]);
+                *reinterpret_cast<float2*>(p) = make_float2(sum[t / COLUMNS][t % COLUMNS][2 * half], sum[t / COLUMNS][t % COLUMNS][2 * half + 1]);
             }
         }
     }
@@ -86,52 +87,67 @@ __device__ __forceinline__ void hidden_gradient(const Operand<1, K>& a, const __
     }
 }
 
+// Slots of own 16 samples: lanes r and r + 16 hold row r's; -1 past the last sample.
+__device__ __forceinline__ int load_slots(const int* order, int first, int n) {
+    const int sample = first + (lane_index() & 15);
+    return sample < n ? order[sample] : -1;
+}
+__device__ __forceinline__ int slot_of(int slots, int row) { return __shfl_sync(0xFFFFFFFFu, slots, row); }
+
 // Own 16 rows of features into shared memory, with zeros in padding and past the last sample.
-__device__ __forceinline__ void load_features(const __half* features, int first, int n, __half* rows) {
+__device__ __forceinline__ void load_features(const __half* features, int slots, __half* rows) {
     const int lane = lane_index();
     if constexpr (N_FEATURES % 8 == 0) {
         constexpr int CHUNKS = INPUT_TILED / 8;
 #pragma unroll
         for (int i = lane; i < 16 * CHUNKS; i += 32) {
-            const int row = i / CHUNKS, column = i % CHUNKS * 8;
-            const bool exists = first + row < n && column < N_FEATURES;
-            const uint4 v = exists ? __ldg(reinterpret_cast<const uint4*>(features + static_cast<size_t>(first + row) * N_FEATURES + column)) : make_uint4(0, 0, 0, 0);
+            const int row = i / CHUNKS, column = i % CHUNKS * 8, slot = slot_of(slots, row);
+            const bool exists = slot >= 0 && column < N_FEATURES;
+            const uint4 v = exists ? __ldg(reinterpret_cast<const uint4*>(features + static_cast<size_t>(slot) * N_FEATURES + column)) : make_uint4(0, 0, 0, 0);
             *reinterpret_cast<uint4*>(rows + row * STRIDE_FEATURES + column) = v;
         }
     } else {
         for (int i = lane; i < 16 * INPUT_TILED; i += 32) {
-            const int row = i / INPUT_TILED, column = i % INPUT_TILED;
-            const bool exists = first + row < n && column < N_FEATURES;
-            rows[row * STRIDE_FEATURES + column] = exists ? features[static_cast<size_t>(first + row) * N_FEATURES + column] : __float2half(0.0f);
+            const int row = i / INPUT_TILED, column = i % INPUT_TILED, slot = slot_of(slots, row);
+            const bool exists = slot >= 0 && column < N_FEATURES;
+            rows[row * STRIDE_FEATURES + column] = exists ? features[static_cast<size_t>(slot) * N_FEATURES + column] : __float2half(0.0f);
         }
     }
 }
 
 // Harmonics of the rays of own 16 samples, the second half of the colour network's input.
-__device__ __forceinline__ void load_harmonics(const int* ray_indices, const float* directions, int first, int n, __half* rows) {
+__device__ __forceinline__ void load_harmonics(const int* ray_indices, const float* directions, int slots, __half* rows) {
     const int lane = lane_index();
     if (lane >= 16) return;
-    const int ray = first + lane < n ? ray_indices[first + lane] : 0;
+    const int ray = slots >= 0 ? ray_indices[slots] : 0;
     store_harmonics(load3(directions + 3 * static_cast<size_t>(ray)), rows + lane * STRIDE_COLOUR + 16);
 }
 
 // Gradient of the colours before the logistic: columns 0..2 of the last layer's output.
-__device__ __forceinline__ void output_gradient(const Sums<1, 1>& output, const float* d_rgb, int first, int n, Operand<1, 1>& gradient) {
+__device__ __forceinline__ void output_gradient(const Sums<1, 1>& output, const float* d_rgb, int slots, Operand<1, 1>& gradient) {
     const int lane = lane_index(), column = 2 * (lane & 3);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int sample = first + (lane >> 2) + 8 * half;
+        const int slot = slot_of(slots, (lane >> 2) + 8 * half);
         float pair[2] = {0.0f, 0.0f};
 #pragma unroll
         for (int odd = 0; odd < 2; ++odd) {
-            if (sample < n && column + odd < 3) {
+            if (slot >= 0 && column + odd < 3) {
                 const float s = logistic(output[0][0][2 * half + odd]);
-                pair[odd] = d_rgb[3 * static_cast<size_t>(sample) + column + odd] * s * (1.0f - s);
+                pair[odd] = d_rgb[3 * static_cast<size_t>(slot) + column + odd] * s * (1.0f - s);
             }
         }
         gradient[0][0][half] = pack_halves(pair[0], pair[1]);
         gradient[0][0][2 + half] = 0;
     }
+}
+
+// d_raw joins the gradient of the density network's first output.
+__device__ __forceinline__ void add_density_gradient(const float* d_raw, int slots, Sums<1, 2>& density) {
+    const int lane = lane_index(), low = slot_of(slots, lane >> 2), high = slot_of(slots, (lane >> 2) + 8);
+    if ((lane & 3) != 0) return;
+    if (low >= 0) density[0][0][0] += d_raw[low];
+    if (high >= 0) density[0][0][2] += d_raw[high];
 }
 
 __device__ __forceinline__ void write_feature_gradient(const Sums<1, INPUT_TILED / 8>& sums, int first, int n, __half* out) {
@@ -156,7 +172,7 @@ __device__ __forceinline__ void write_feature_gradient(const Sums<1, INPUT_TILED
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, WARPS == 8 && HIDDEN <= 64 && INPUT_TILED <= 32 ? 2 : 1)
 field_backward(const __half* features, const int* ray_indices, const float* directions, const __half* mlp, const float* d_rgb, const float* d_raw,
-               const int* count, int capacity, float* grad_mlp, __half* grad_features) {
+               const int* order, const int* count, int capacity, float* partials, __half* grad_features) {
     __half* shared = reinterpret_cast<__half*>(shared_memory);
     load_weights(mlp, shared);
     const int n = min(*count, capacity), own = static_cast<int>(threadIdx.x / 32) * 16;
@@ -171,10 +187,10 @@ field_backward(const __half* features, const int* ray_indices, const float* dire
     __syncthreads();
 
     for (int base = blockIdx.x * ROWS; base < n; base += gridDim.x * ROWS) {
-        const int first = base + own;
+        const int first = base + own, slots = load_slots(order, first, n);
         __half* own_features = spare + own * STRIDE_SPARE;
-        load_features(features, first, n, own_features);
-        load_harmonics(ray_indices, directions, first, n, own_colour_input);
+        load_features(features, slots, own_features);
+        load_harmonics(ray_indices, directions, slots, own_colour_input);
         __syncwarp();
         Operand<1, HIDDEN_TILES> hidden, next;
         Operand<1, 1> output;
@@ -200,7 +216,7 @@ field_backward(const __half* features, const int* ray_indices, const float* dire
             store_operand<HIDDEN_TILES>(next[0], own_h3, STRIDE_HIDDEN);
             Sums<1, 1> colour;
             multiply<1, HIDDEN_TILES, 1>(next, shared + SHARED_C3, colour);
-            output_gradient(colour, d_rgb, first, n, output);
+            output_gradient(colour, d_rgb, slots, output);
             store_operand<1>(output[0], own_out, STRIDE_OUTPUT);
         }
         __syncthreads();  // every layer's input and the last gradient are there
@@ -216,17 +232,13 @@ field_backward(const __half* features, const int* ray_indices, const float* dire
         {
             Sums<1, 2> density;
             multiply_transposed<1, HIDDEN_TILES, 2>(next, shared + SHARED_C1, STRIDE_COLOUR, density);
-            if ((threadIdx.x & 3) == 0) {
-                const int sample = first + (lane_index() >> 2);
-                if (sample < n) density[0][0][0] += d_raw[sample];
-                if (sample + 8 < n) density[0][0][2] += d_raw[sample + 8];
-            }
+            add_density_gradient(d_raw, slots, density);
             to_operand<1, 1, false>(density, output);
             store_operand<1>(output[0], own_out, STRIDE_OUTPUT);
         }
         hidden_gradient<1>(output, shared + SHARED_D2, STRIDE_HIDDEN, own_h1, hidden);
         store_operand<HIDDEN_TILES>(hidden[0], own_spare, STRIDE_HIDDEN);
-        load_features(features, first, n, h2 + own * STRIDE_FEATURES);
+        load_features(features, slots, h2 + own * STRIDE_FEATURES);
         __syncthreads();  // out: gradient of the density outputs; spare: of h1; h2: features
         grad_d2.add(out, STRIDE_OUTPUT, h1, STRIDE_HIDDEN);
         grad_d1.add(spare, STRIDE_HIDDEN, h2, STRIDE_FEATURES);
@@ -238,9 +250,33 @@ field_backward(const __half* features, const int* ray_indices, const float* dire
         __syncthreads();
     }
     if (blockIdx.x * ROWS >= static_cast<unsigned>(n)) return;
-    grad_d1.write(grad_mlp + GLOBAL_D1, INPUT);
-    grad_d2.write(grad_mlp + GLOBAL_D2, HIDDEN);
-    grad_c1.write(grad_mlp + GLOBAL_C1, COLOUR_INPUT);
-    grad_c2.write(grad_mlp + GLOBAL_C2, HIDDEN);
-    grad_c3.write(grad_mlp + GLOBAL_C3, HIDDEN);
+    float* partial = partials + static_cast<size_t>(blockIdx.x) * N_MLP_PARAMS;
+    grad_d1.write(partial + GLOBAL_D1, INPUT);
+    grad_d2.write(partial + GLOBAL_D2, HIDDEN);
+    grad_c1.write(partial + GLOBAL_C1, COLOUR_INPUT);
+    grad_c2.write(partial + GLOBAL_C2, HIDDEN);
+    grad_c3.write(partial + GLOBAL_C3, HIDDEN);
+}
+
+// A block adds up QUADS * 4 neighbouring weights over the rows of `partials` that have been written: SLICES interleaved sums, then
+// those in pairs.
+constexpr int QUADS = 8, SLICES = 32;
+static_assert(N_MLP_PARAMS % (QUADS * 4) == 0, "whole blocks");
+
+__device__ __forceinline__ void add(float4& sum, float4 value) { sum.x += value.x, sum.y += value.y, sum.z += value.z, sum.w += value.w; }
+
+extern "C" __global__ void __launch_bounds__(256)
+sum_partials(const float4* partials, const int* count, int capacity, int n_blocks, float4* grad_mlp) {
+    const int rows = min(n_blocks, (min(*count, capacity) + ROWS - 1) / ROWS), slice = threadIdx.x / QUADS, column = threadIdx.x % QUADS;
+    const size_t quad = blockIdx.x * QUADS + column;
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 4
+    for (int row = slice; row < rows; row += SLICES) add(sum, partials[row * static_cast<size_t>(N_MLP_PARAMS / 4) + quad]);
+    __shared__ float4 sums[SLICES][QUADS];
+    sums[slice][column] = sum;
+    for (int half = SLICES / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (slice < half) add(sums[slice][column], sums[slice + half][column]);
+    }
+    if (slice == 0) add(grad_mlp[quad], sums[0][column]);
 }

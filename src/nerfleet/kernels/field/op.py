@@ -14,7 +14,7 @@ library = torch.library.Library("nerfleet", "FRAGMENT")
 library.define(f"field(Tensor positions, Tensor directions, Tensor table, Tensor mlp, {GRID}, {DIMS}) -> (Tensor rgb, Tensor raw_density, Tensor features)")
 library.define(f"field_density(Tensor positions, Tensor table, Tensor mlp, {GRID}, {DIMS}) -> Tensor")
 library.define(
-    f"field_backward(Tensor features, Tensor ray_indices, Tensor directions, Tensor mlp, {DIMS}, Tensor d_rgb, Tensor d_raw, Tensor count, "
+    f"field_backward(Tensor features, Tensor ray_indices, Tensor directions, Tensor mlp, {DIMS}, Tensor d_rgb, Tensor d_raw, Tensor count, Tensor order, "
     "Tensor(a!) grad_mlp, Tensor(b!) grad_features) -> ()"
 )
 
@@ -82,13 +82,20 @@ def _field_density_fake(positions, *_):
 
 
 @torch.library.impl(library, "field_backward", "CPU")
-def _field_backward_cpu(features, ray_indices, directions, mlp, density_dims, rgb_dims, d_rgb, d_raw, count, grad_mlp, grad_features):
-    """Gradients of the first ``count`` samples; sample i looks along directions[ray_indices[i]]."""
+def _field_backward_cpu(features, ray_indices, directions, mlp, density_dims, rgb_dims, d_rgb, d_raw, count, order, grad_mlp, grad_features):
+    """Gradients of the first ``count`` samples of a sequence.
+
+    Args:
+        features, ray_indices, d_rgb, d_raw [S, ...]: of each record; it looks along directions[ray_indices].
+        order [S] int32: which record is the i-th of the sequence.
+        grad_mlp: added to. grad_features [S, L * F]: written: of the i-th sample of the sequence.
+    """
     from nerfleet.kernels.field import cpu
 
     n = min(int(count), len(features))
-    along = directions[ray_indices[:n].long()]
-    cpu.field_backward(features[:n], along, mlp, density_dims, rgb_dims, d_rgb[:n], d_raw[:n], grad_mlp, grad_features[:n])
+    slots = order[:n].long()
+    along = directions[ray_indices[slots].long()]
+    cpu.field_backward(features[slots], along, mlp, density_dims, rgb_dims, d_rgb[slots], d_raw[slots], grad_mlp, grad_features[:n])
 
 
 @torch.library.impl(library, "field_backward", "CUDA")
@@ -107,7 +114,7 @@ def _setup_context(ctx, inputs, output):
     positions, directions, table, mlp, *rest = inputs
     ctx.save_for_backward(positions, directions, mlp, output[2])
     ctx.mark_non_differentiable(output[2])
-    ctx.rest, ctx.table_size, ctx.table_dtype = rest, table.numel(), table.dtype
+    ctx.rest, ctx.table_size = rest, table.numel()
 
 
 def _autograd(ctx, d_rgb, d_raw, _):
@@ -117,10 +124,10 @@ def _autograd(ctx, d_rgb, d_raw, _):
     indices = torch.arange(n, dtype=torch.int32, device=positions.device)
     count = torch.full((1,), n, dtype=torch.int32, device=positions.device)
     grad_mlp = torch.zeros(mlp.numel(), device=mlp.device)
-    grad_features, grad_table = torch.empty_like(features), torch.zeros(ctx.table_size, dtype=ctx.table_dtype, device=mlp.device)
+    grad_features = torch.empty_like(features)
     backward = torch.ops.nerfleet.field_backward
-    backward(features, indices, directions, mlp, density_dims, rgb_dims, d_rgb.contiguous(), d_raw.contiguous(), count, grad_mlp, grad_features)
-    torch.ops.nerfleet.hash_grid_backward(positions, grad_features, *grid, grad_table, None)
+    backward(features, indices, directions, mlp, density_dims, rgb_dims, d_rgb.contiguous(), d_raw.contiguous(), count, indices, grad_mlp, grad_features)
+    grad_table = torch.ops.nerfleet.hash_grid_gradient(positions, grad_features, *grid, ctx.table_size)
     return None, None, grad_table, grad_mlp.to(mlp.dtype), None, None, None, None, None, None
 
 

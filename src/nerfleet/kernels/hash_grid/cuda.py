@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nerfleet.errors import NerfleetError
+from nerfleet.kernels.hash_grid import fixed_point
 from nerfleet.kernels.hash_grid.spec import LEVEL_INTS
 from nerfleet.kernels.rtc.compile import Defines
 from nerfleet.kernels.rtc.launch import Program
@@ -87,13 +88,31 @@ def hash_grid_backward(
     interpolation: int,
     grad_table: Tensor,
     count: Tensor | None,
+    order: Tensor | None,
 ) -> None:
-    """Adds to ``grad_table``; nothing is read on the host."""
+    """Adds to ``grad_table``, pairs in fixed point; nothing is read on the host."""
     require_half("grad_features", grad_features)
-    require_half("grad_table", grad_table)
+    if grad_table.dtype != torch.int64:
+        raise NerfleetError("grad_table", f"is {grad_table.dtype} on CUDA", "pass int64, pairs in fixed point (hash_grid/fixed_point.py)")
     program = Program(SOURCE, grid_defines(n_features, levels, interpolation))
     n = len(positions)
     teams = -(-n // RUN)
-    arguments = (positions.contiguous(), grad_features, pack_grid(scales, levels), count, n, grad_table)
+    arguments = (positions.contiguous(), grad_features, pack_grid(scales, levels), order, count, n, grad_table)
     blocks = (-(-teams * 8 // BLOCK), len(scales) // levels_a_team(len(scales), n_features))
     program.launch("hash_grid_backward", blocks, BLOCK, *arguments, device=positions.device)
+
+
+def hash_grid_gradient(
+    positions: Tensor, grad_features: Tensor, n_features: int, scales: Sequence[float], levels: Sequence[int], interpolation: int, n_params: int
+) -> Tensor:
+    """[n_params] float16.
+
+    Gradients of any size: they are scaled, by a power of two, so that no entry's sum can leave the range of fixed point (an
+    entry takes at most the whole of each sample). One that is not finite makes all of the result NaN.
+    """
+    most = grad_features.float().abs().sum(0).amax()
+    scale = torch.exp2(torch.floor(torch.log2(0.99 * fixed_point.LIMIT / most))).clamp(max=2.0**64)
+    pairs = torch.zeros(n_params // 2, dtype=torch.int64, device=positions.device)
+    scaled = (grad_features.float() * scale).half()
+    hash_grid_backward(positions, scaled, n_features, scales, levels, interpolation, pairs, None, None)
+    return (fixed_point.unpack(pairs) / scale).half()

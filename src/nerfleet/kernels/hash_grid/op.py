@@ -17,7 +17,10 @@ library = torch.library.Library("nerfleet", "FRAGMENT")
 library.define("hash_grid(Tensor positions, Tensor table, int n_features, float[] scales, int[] levels, int interpolation) -> Tensor")
 library.define(
     "hash_grid_backward(Tensor positions, Tensor grad_features, int n_features, float[] scales, int[] levels, int interpolation, "
-    "Tensor(a!) grad_table, Tensor? count) -> ()"
+    "Tensor(a!) grad_table, Tensor? count, Tensor? order) -> ()"
+)
+library.define(
+    "hash_grid_gradient(Tensor positions, Tensor grad_features, int n_features, float[] scales, int[] levels, int interpolation, int n_params) -> Tensor"
 )
 
 
@@ -86,16 +89,25 @@ def _hash_grid_backward_cpu(
     interpolation: int,
     grad_table: Tensor,
     count: Tensor | None,
+    order: Tensor | None,
 ) -> None:
-    """Adds the gradient of the first ``count`` samples (a [1] int32 tensor; None: all) to ``grad_table``."""
+    """Adds the gradient of the first ``count`` samples (a [1] int32 tensor; None: all) of a sequence to ``grad_table``.
+
+    Args:
+        positions: [n, 3] in the unit cube. order: [n] int32 which of them is the i-th of the sequence; None: the i-th.
+        grad_features: [n, L * F] of the i-th sample of the sequence.
+        grad_table: float32 [n_params]; on CUDA int64 [n_params / 2], pairs in fixed point (hash_grid/fixed_point.py), where an
+            addend that is not finite counts as zero.
+    """
     import numba
 
     from nerfleet.kernels.hash_grid import cpu
 
     n = len(positions) if count is None else min(int(count), len(positions))
+    positions = positions[:n] if order is None else positions[order[:n].long()]
     _, backward = cpu.kernels(n_features)
     arguments = (*numpy_levels(scales, levels), interpolation)
-    backward(positions[:n].contiguous().numpy(), grad_features[:n].contiguous().numpy(), *arguments, grad_table.numpy(), numba.get_num_threads())
+    backward(positions.contiguous().numpy(), grad_features[:n].contiguous().numpy(), *arguments, grad_table.numpy(), numba.get_num_threads())
 
 
 @torch.library.impl(library, "hash_grid_backward", "CUDA")
@@ -108,10 +120,11 @@ def _hash_grid_backward_cuda(
     interpolation: int,
     grad_table: Tensor,
     count: Tensor | None,
+    order: Tensor | None,
 ) -> None:
     from nerfleet.kernels.hash_grid import cuda
 
-    cuda.hash_grid_backward(positions, grad_features, n_features, scales, levels, interpolation, grad_table, count)
+    cuda.hash_grid_backward(positions, grad_features, n_features, scales, levels, interpolation, grad_table, count, order)
 
 
 @torch.library.register_fake("nerfleet::hash_grid_backward")
@@ -119,16 +132,36 @@ def _hash_grid_backward_fake(*_: object) -> None:
     return None
 
 
+@torch.library.impl(library, "hash_grid_gradient", "CPU")
+def _hash_grid_gradient_cpu(positions: Tensor, grad_features: Tensor, *rest: Any) -> Tensor:
+    """Gradient of the whole table, [n_params] of the dtype of ``grad_features``: for autograd; a training step adds up in place."""
+    *grid, n_params = rest
+    grad_table = torch.zeros(n_params)
+    torch.ops.nerfleet.hash_grid_backward(positions, grad_features.float(), *grid, grad_table, None, None)
+    return grad_table.to(grad_features.dtype)
+
+
+@torch.library.impl(library, "hash_grid_gradient", "CUDA")
+def _hash_grid_gradient_cuda(*arguments: Any) -> Tensor:
+    from nerfleet.kernels.hash_grid import cuda
+
+    return cuda.hash_grid_gradient(*arguments)
+
+
+@torch.library.register_fake("nerfleet::hash_grid_gradient")
+def _hash_grid_gradient_fake(positions: Tensor, grad_features: Tensor, *rest: Any) -> Tensor:
+    return grad_features.new_empty(rest[-1])
+
+
 def _setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
     positions, table, *rest = inputs
     ctx.save_for_backward(positions)
-    ctx.rest, ctx.table_size, ctx.table_dtype = rest, table.numel(), table.dtype
+    ctx.rest, ctx.table_size = rest, table.numel()
 
 
 def _autograd(ctx: Any, grad: Tensor) -> tuple:
     (positions,) = ctx.saved_tensors
-    grad_table = torch.zeros(ctx.table_size, dtype=ctx.table_dtype, device=grad.device)
-    torch.ops.nerfleet.hash_grid_backward(positions, grad.contiguous(), *ctx.rest, grad_table, None)
+    grad_table = torch.ops.nerfleet.hash_grid_gradient(positions, grad.contiguous(), *ctx.rest, ctx.table_size)
     return None, grad_table, None, None, None, None
 
 

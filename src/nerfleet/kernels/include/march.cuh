@@ -155,10 +155,8 @@ struct Group {
         rank = lane & (width - 1);
         shift = lane - rank;
     }
-    __device__ __forceinline__ unsigned ballot(bool value) const {
-        const unsigned all = __ballot_sync(ALL_LANES, value) >> shift;
-        return width == 32 ? all : all & ((1u << width) - 1);
-    }
+    __device__ __forceinline__ unsigned part(unsigned all) const { return width == 32 ? all : all >> shift & ((1u << width) - 1); }
+    __device__ __forceinline__ unsigned ballot(bool value) const { return part(__ballot_sync(ALL_LANES, value)); }
     __device__ __forceinline__ int below() const { return (1 << rank) - 1; }
     template <typename T>
     __device__ __forceinline__ T from(T value, int source_rank) const {
@@ -168,15 +166,15 @@ struct Group {
 
 // Finds up to `want` (at most the group's width) samples from ray k on and gives the i-th to the lane of rank i.
 // k moves on; `ended` is set when the ray has left the box. All lanes of the warp call it together; a group whose ray is
-// `ended` on entry takes no part. Stops after `patience` tries if some group has samples.
+// `ended` on entry takes no part. Stops after `patience` tries, with or without samples: how many a group has then depends on
+// its own ray alone, and with it the order of additions along the ray.
 // scratch: 32 ints a warp. Returns the number found.
 __device__ __forceinline__ int find_samples(const Scene& scene, const Ray& ray, const Group& group, int want, int patience, int* scratch, int& k, bool& ended,
                                             int& own_k) {
     int found = 0;
-    for (int tries = 0;; ++tries) {
+    for (int tries = 0; tries < patience; ++tries) {
         const bool searching = !ended && found < want;
         if (!__any_sync(ALL_LANES, searching)) break;
-        if (tries >= patience && __any_sync(ALL_LANES, found > 0)) break;
         bool inside = true, filled = false;
         int next = k + group.width;
         if (searching) {

@@ -40,25 +40,9 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&r)[4], const
                  : "memory");
 }
 
-// Reductions clobber no memory that their kernels read: loads may pass them.
-// address[0..3] += value, four halves, 8-byte aligned; nothing is returned. One reduction on sm_90 and later, two before.
-__device__ __forceinline__ void reduce_add_half4(__half* address, __half2 low, __half2 high) {
-    const unsigned a = *reinterpret_cast<const unsigned*>(&low), b = *reinterpret_cast<const unsigned*>(&high);
-#if __CUDA_ARCH__ >= 900
-    asm volatile("red.global.add.noftz.v2.f16x2 [%0], {%1,%2};" ::"l"(address), "r"(a), "r"(b));
-#else
-    asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(address), "r"(a));
-    asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(address + 2), "r"(b));
-#endif
-}
-
-__device__ __forceinline__ void reduce_add_half2(__half* address, __half2 value) {
-    const unsigned a = *reinterpret_cast<const unsigned*>(&value);
-    asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(address), "r"(a));
-}
-
-__device__ __forceinline__ void reduce_add_float(float* address, float value) {
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(address), "f"(value));
+// *address += value; nothing is returned. It clobbers no memory that its kernel reads: loads may pass it.
+__device__ __forceinline__ void reduce_add(unsigned long long* address, unsigned long long value) {
+    asm volatile("red.global.add.u64 [%0], %1;" ::"l"(address), "l"(value));
 }
 
 // The bits of two floats, negative ones replaced by zero, rounded to halves.

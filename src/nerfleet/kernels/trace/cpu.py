@@ -35,6 +35,7 @@ class Sinks:
     """Where a training trace stores its kept samples (numpy views of the op's buffers)."""
 
     ray_indices: np.ndarray
+    ranks: np.ndarray
     positions: np.ndarray
     t: np.ndarray
     dt: np.ndarray
@@ -77,11 +78,12 @@ def _count_kept(live, raw, dt, firsts, counts, transmittance, min_transmittance,
 
 
 @numba.njit(cache=True, nogil=True)
-def _gather_kept(live, firsts, kept, kept_firsts, index, ray_of):
+def _gather_kept(live, firsts, kept, kept_firsts, kept_before, index, ray_of, rank):
     for i in range(live.shape[0]):
         for j in range(kept[i]):
-            index[kept_firsts[i] + j] = firsts[i] + j
-            ray_of[kept_firsts[i] + j] = live[i]
+            sample = kept_firsts[i] + j
+            index[sample], ray_of[sample], rank[sample] = firsts[i] + j, live[i], kept_before[live[i]] + j
+        kept_before[live[i]] += kept[i]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -115,6 +117,7 @@ class _Rays:
         self.transmittance = np.ones(n, np.float32)
         self.depth = np.zeros(n, np.float32)
         self.n_samples = np.zeros(n, np.int32)
+        self.n_kept = np.zeros(n, np.int32)
         self.width = FIRST_WIDTH
 
 
@@ -159,11 +162,12 @@ class _Tracer:
         _count_kept(live, raw, dt, firsts, counts, rays.transmittance, self.min_transmittance, kept)
         kept_firsts = np.cumsum(kept) - kept
         n_kept = int(kept.sum())
-        index, ray_of = np.empty(n_kept, np.int64), np.empty(n_kept, np.int64)
-        _gather_kept(live, firsts, kept, kept_firsts, index, ray_of)
+        index, ray_of, ranks = np.empty(n_kept, np.int64), np.empty(n_kept, np.int64), np.empty(n_kept, np.int32)
+        _gather_kept(live, firsts, kept, kept_firsts, rays.n_kept, index, ray_of, ranks)
         chosen = torch.from_numpy(index)
         rgb = field_cpu.colour(outputs[chosen], torch.from_numpy(rays.directions[ray_of]), self.mlp, self.density_dims, self.rgb_dims).numpy()
         values = {"t": t[index], "dt": dt[index], "raw": raw[index], "positions": positions[index], "features": features[chosen].numpy(), "rgb": rgb}
+        values["ranks"] = ranks
         values |= {"weight": np.empty(n_kept, np.float32), "after": np.empty(n_kept, np.float32), "prefix": np.empty((n_kept, 3), np.float32)}
         samples = (rgb, values["raw"], values["t"], values["dt"])
         written = (values["weight"], values["after"], values["prefix"])
@@ -209,8 +213,8 @@ def trace(
         most: number of live rays -> another one: rounds go on while it is not 0, for encoders that several processes call together.
     """
     march, (table, mlp), field = arguments[:4], arguments[4:6], arguments[6:12]
-    min_transmittance, rgb, transmittance = arguments[12:15]
-    sinks, counters = Sinks(*(buffer.numpy() for buffer in arguments[15:25])), arguments[25]
+    min_transmittance, rgb, transmittance, kept = arguments[12:16]
+    sinks, counters = Sinks(*(buffer.numpy() for buffer in arguments[16:27])), arguments[27]
     n_rays = int(state[STATE_RAYS])
     tracer = _Tracer(march, table, mlp, field, min_transmittance, encode=encode)
 
@@ -228,6 +232,7 @@ def trace(
         stored += room
     left = np.concatenate([chunk.rays.transmittance for chunk in chunks])
     rgb[:n_rays] = torch.from_numpy(np.concatenate([chunk.rays.colour for chunk in chunks]))
+    kept[:n_rays] = torch.from_numpy(np.concatenate([chunk.rays.n_kept for chunk in chunks]))
     transmittance[:n_rays] = torch.from_numpy(np.where(left < min_transmittance, np.float32(0), left))
     counters[COUNT_KEPT] += n_kept
     counters[COUNT_EVALUATED] += sum(chunk.n_evaluated for chunk in chunks)

@@ -22,7 +22,7 @@ SCRATCH_BYTES = 32 * 4
 RENDER_LANES = 8
 """Lanes that share a ray in rendering."""
 PATIENCE = 8
-"""Tries to find samples after which a warp goes on with those that it has."""
+"""Tries to find samples after which a warp goes on with those that it has, if any."""
 BLOCK_FIELD_THREADS = 1024
 
 
@@ -44,9 +44,9 @@ def _summarize(program: Program, kernel: str, bitfield: Tensor, n_cascades: int)
 def trace(
     origins: Tensor, directions: Tensor, starts: Tensor, state: Tensor, bitfield: Tensor, n_cascades: int, cone_angle: float, aabb_scale: int,
     table: Tensor, mlp: Tensor, n_features: int, scales: Sequence[float], levels: Sequence[int], interpolation: int, density_dims: Sequence[int],
-    rgb_dims: Sequence[int], min_transmittance: float, rgb: Tensor, transmittance: Tensor, sample_ray_indices: Tensor, sample_positions: Tensor,
-    sample_t: Tensor, sample_dt: Tensor, sample_features: Tensor, sample_rgb: Tensor, sample_raw: Tensor, sample_weight: Tensor, sample_after: Tensor,
-    sample_prefix: Tensor, counters: Tensor, lanes: int = 0, patience: int = PATIENCE,
+    rgb_dims: Sequence[int], min_transmittance: float, rgb: Tensor, transmittance: Tensor, kept: Tensor, sample_ray_indices: Tensor,
+    sample_ranks: Tensor, sample_positions: Tensor, sample_t: Tensor, sample_dt: Tensor, sample_features: Tensor, sample_rgb: Tensor, sample_raw: Tensor,
+    sample_weight: Tensor, sample_after: Tensor, sample_prefix: Tensor, counters: Tensor, lanes: int = 0, patience: int = PATIENCE,
 ) -> None:  # fmt: skip
     """``counters`` must be zero; ``lanes`` that share a ray: 0 chooses by the batch."""
     for name, tensor in (("table", table), ("mlp", mlp), ("sample_features", sample_features)):
@@ -58,11 +58,12 @@ def trace(
     blocks = _summarize(program, "trace_blocks", bitfield, n_cascades)
     scene = pack_scene(bitfield, blocks, cone_angle, aabb_scale)
     rays = (origins, directions, starts)
-    program.launch("trace_candidates", (-(-n // BLOCK),), BLOCK, *rays, state, scene, queue, counters, rgb, transmittance, device=device)
-    stored = (sample_ray_indices, sample_positions, sample_t, sample_dt, sample_features, sample_rgb, sample_raw, sample_weight, sample_after, sample_prefix)
-    sinks = struct.pack("<10Q", *(tensor.data_ptr() for tensor in stored))
+    program.launch("trace_candidates", (-(-n // BLOCK),), BLOCK, *rays, state, scene, queue, counters, rgb, transmittance, kept, device=device)
+    values = (sample_t, sample_dt, sample_features, sample_rgb, sample_raw, sample_weight, sample_after, sample_prefix)
+    stored = (sample_ray_indices, sample_ranks, sample_positions, *values)
+    sinks = struct.pack(f"<{len(stored)}Q", *(tensor.data_ptr() for tensor in stored))
     field = (table, mlp, pack_grid(scales, levels), min_transmittance, lanes, patience)
-    arguments = (*rays, scene, *field, queue, counters, len(sample_t), rgb, transmittance, sinks)
+    arguments = (*rays, scene, *field, queue, counters, len(sample_t), rgb, transmittance, kept, sinks)
     program.launch("trace_rays", (_blocks(device),), BLOCK, *arguments, device=device, shared_bytes=shared_bytes(sizes))
 
 

@@ -13,9 +13,9 @@ library = torch.library.Library("nerfleet", "FRAGMENT")
 MARCH = "Tensor bitfield, int n_cascades, float cone_angle, int aabb_scale"
 library.define(
     f"trace(Tensor origins, Tensor directions, Tensor starts, Tensor state, {MARCH}, Tensor table, Tensor mlp, {GRID}, {DIMS}, float min_transmittance, "
-    "Tensor(a!) rgb, Tensor(b!) transmittance, Tensor(c!) sample_ray_indices, Tensor(d!) sample_positions, Tensor(e!) sample_t, Tensor(f!) sample_dt, "
-    "Tensor(g!) sample_features, Tensor(h!) sample_rgb, Tensor(i!) sample_raw, Tensor(j!) sample_weight, Tensor(k!) sample_after, Tensor(l!) sample_prefix, "
-    "Tensor(m!) counters) -> ()"
+    "Tensor(a!) rgb, Tensor(b!) transmittance, Tensor(c!) kept, Tensor(d!) sample_ray_indices, Tensor(e!) sample_ranks, Tensor(f!) sample_positions, "
+    "Tensor(g!) sample_t, Tensor(h!) sample_dt, Tensor(i!) sample_features, Tensor(j!) sample_rgb, Tensor(k!) sample_raw, Tensor(l!) sample_weight, "
+    "Tensor(m!) sample_after, Tensor(n!) sample_prefix, Tensor(o!) counters) -> ()"
 )
 library.define(
     f"render_rays(Tensor origins, Tensor directions, Tensor starts, Tensor box, {MARCH}, Tensor table, Tensor mlp, {GRID}, {DIMS}, float min_transmittance, "
@@ -33,10 +33,12 @@ def _trace_cpu(origins, directions, starts, state, *arguments):
         bitfield: [n_cascades * 128^3 / 8] uint8.
         rgb [N, 3]: written: colour without background. transmittance [N]: written: what is left at the end; exactly 0
             for a ray that was cut (transmittance fell under min_transmittance), exactly 1 for one without samples.
-        sample_*: buffers of capacity S for the kept samples, in any order (neighbours of a ray mostly side by side):
-            ray_indices int32, positions [S, 3] in the unit cube, t, dt, features [S, L * F], rgb [S, 3], raw, weight,
-            after (transmittance after the sample), prefix [S, 3] (colour up to and including it). Samples past the
-            capacity are not stored, but count in the ray's colour.
+        kept [N] int32: written: samples that each ray kept.
+        sample_*: buffers of capacity S for the kept samples, in any order (neighbours of a ray mostly side by side; on CUDA
+            in another order every time, see order/op.py): ray_indices int32, ranks int32 among the ray's own, positions [S, 3]
+            in the unit cube, t, dt, features [S, L * F], rgb [S, 3], raw, weight, after (transmittance after the sample),
+            prefix [S, 3] (colour up to and including it). Samples past the capacity are not stored, but count in the ray's
+            colour.
         counters: COUNT_KEPT, COUNT_EVALUATED, COUNT_HIT are added to.
     """
     from nerfleet.kernels.trace import cpu
