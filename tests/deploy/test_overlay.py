@@ -10,6 +10,7 @@ import pytest
 from tests.deploy.render import check, find, pod_of, render
 
 from nerfleet.cli.main import main
+from nerfleet.data.synthetic import write_scene
 from nerfleet.deploy.plan_file import read_plan
 
 
@@ -84,6 +85,19 @@ def test_a_plan_sets_pods_steps_and_flags(tmp_path: Path) -> None:
     settings = find(objects, "ConfigMap", "nerfleet-run")["data"]
     assert (settings["GPUS_PER_POD"], settings["STEPS"], settings["CHECKPOINT_EVERY"]) == ("2", "5000", "30s")
     assert pod_of(objects)["containers"][0]["args"][-3:] == ["--parallel=data", "--batch-size=1572864", "--rank-speed=1,1,1,1,0.4,0.4"]
+
+
+def test_the_planners_own_answer_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_scene(tmp_path / "scene", 4, 0, 1, 16, 16, supersample=1)
+    capsys.readouterr()
+    assert main(["plan", str(tmp_path / "scene"), "--gpus", "4 x RTX 4090", "--gpus-per-host", "2", "--json"]) == 0
+    plan = tmp_path / "plan.json"
+    plan.write_text(capsys.readouterr().out)
+    chosen = json.loads(plan.read_text())["chosen"]
+    found = read_plan(plan)
+    assert (found.pods * found.gpus_per_pod, found.steps) == (chosen["n_gpus"], chosen["steps"])
+    assert f"--batch-size={chosen['batch_size']}" in found.flags
+    assert not any(flag.startswith("--gpus") for flag in found.flags)
 
 
 def test_the_cheapest_offer_sets_the_checkpoint_interval(tmp_path: Path) -> None:
