@@ -65,6 +65,17 @@ def test_a_closed_port(capsys: pytest.CaptureFixture[str], port: int) -> None:
     assert checks["collectives"].status == "skip"
 
 
+def test_the_rule_that_keeps_others_out_is_named(capsys: pytest.CaptureFixture[str], port: int, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other host answers, but its questions do not arrive here."""
+    monkeypatch.setattr(examine.firewall, "blocking_rule", lambda _: "nftables: table inet filter, chain input: policy drop")
+    play()
+    code, checks = examined(capsys, port)
+    found = checks["reached by others"]
+    assert (code, found.status) == (1, "fail")
+    assert found.found == f"{THERE} could not reach port {port} here: nftables: table inet filter, chain input: policy drop"
+    assert found.remedy.startswith("open it here: ufw allow")
+
+
 def test_a_firewall_that_drops(capsys: pytest.CaptureFixture[str], port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full backlog answers no more than a dropped packet."""
     monkeypatch.setattr(meeting, "CONNECT_SECONDS", 0.3)
@@ -127,6 +138,7 @@ def test_other_versions(capsys: pytest.CaptureFixture[str], port: int, play: Pla
     assert "PyTorch" in checks["versions"].found
     assert checks["versions"].remedy == facts.REMEDY
     assert listener.asked_by == {HERE}
+    assert checks["collectives"].found.endswith("is closed, and collectives use any")
 
 
 def test_tiny_shared_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_rules_of_ufw(rule: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "routes, variable, status, part",
     [
-        ({"b": "eth0", "c": "eth0"}, "", "ok", "eth0 reaches all"),
+        ({"b": "eth0", "c": "eth0"}, "", "ok", "eth0 (MTU "),
         ({"b": "eth0", "c": "ib0"}, "", "warn", "several: eth0, ib0"),
         ({"b": "docker0"}, "", "fail", "does not leave this host"),
         ({"b": None}, "", "fail", "no route to b"),

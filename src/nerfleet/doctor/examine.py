@@ -82,7 +82,9 @@ def _together(hosts: list[str], own: int, wishes: Wishes) -> list[Check]:
         peers = {host: address for host, address in addresses.items() if host != mine}
         greetings = meeting.ask_all(peers, wishes.port, mine, MEET_SECONDS)
         _let_others_ask(listener, peers)
-        checks += [meeting.port_check(greetings, wishes.port, firewall.blocking_rule(wishes.port)), meeting.clock_check(greetings), interface_check]
+        rule = firewall.blocking_rule(wishes.port)
+        checks += [meeting.port_check(greetings, wishes.port, rule), meeting.incoming_check(greetings, listener.asked_by, wishes.port, rule)]
+        checks += [meeting.clock_check(greetings), interface_check]
         heard = {greeting.host: greeting.facts for greeting in greetings if greeting.facts is not None}
         if own > 0 and hosts[0] in heard:
             checks.append(facts.agreement(_versions(facts_here), _versions(heard[hosts[0]] or {}), hosts[0]))
@@ -107,6 +109,8 @@ def _collectives(
     device = "cuda" if set(devices.values()) == {"cuda"} else "cpu"
     seat = collectives.Seat(hosts, [everyone.get(host, {}).get("ranks", 1) if device == "cuda" else 1 for host in hosts], own, device, interface)
     port = int(everyone[hosts[0]]["board"])
+    if store is None and not meeting.is_open(addresses[hosts[0]], port):
+        return [Check(collectives.NAME, "fail", f"port {port} of {hosts[0]} is closed, and collectives use any", firewall.opening(port))]
     try:
         board = store or collectives.open_store(addresses[hosts[0]], port, host=False, seconds=wishes.seconds)
         board.set(f"reached/{own}", ",".join(missing) or "-")

@@ -72,7 +72,7 @@ def choose(routes: Mapping[str, str | None], environment: Mapping[str, str]) -> 
         ), used[0]
     if len(used) > 1:
         return Check(name, "warn", f"peers are reached by several: {', '.join(used)}", f"set {suggestion}"), used[0]
-    return Check(name, "ok", f"{used[0]} reaches all peers"), used[0]
+    return Check(name, "ok", f"{used[0]} (MTU {mtu(used[0]) or 'unknown'}) reaches all peers"), used[0]
 
 
 def _matches(value: str, interface: str) -> bool:

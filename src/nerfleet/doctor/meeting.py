@@ -100,6 +100,15 @@ def _ask_once(host: str, address: str, port: int, own: str) -> Greeting:
         return Greeting(host, "silent")
 
 
+def is_open(address: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    try:
+        socket.create_connection((address, port), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
 def ask_all(peers: dict[str, str], port: int, own: str, seconds: float) -> list[Greeting]:
     """Greet all at once; ``peers``: host -> address."""
     if not peers:
@@ -143,6 +152,19 @@ def port_check(greetings: list[Greeting], port: int, own_rule: str) -> Check:
     if own_rule:
         return Check(name, "warn", f"reached on {len(greetings)} hosts, but {own_rule}", firewall.opening(port))
     return Check(name, "ok", f"reached on {', '.join(g.host for g in greetings)}")
+
+
+def incoming_check(greetings: list[Greeting], asked_by: set[str], port: int, own_rule: str) -> Check:
+    """Whether the hosts that we reached reached us too; if not, this host's firewall is the reason, and its rule is named."""
+    name = "reached by others"
+    answered = [g.host for g in greetings if not g.failure]
+    if not answered:
+        return Check(name, "skip", "no other host was reached")
+    silent = [host for host in answered if host not in asked_by]
+    if not silent:
+        return Check(name, "ok", ", ".join(answered))
+    found = f"{', '.join(silent)} could not reach port {port} here: {own_rule or 'no rule of ufw or nftables found (root may see more)'}"
+    return Check(name, "fail", found, firewall.opening(port).replace("open it there", "open it here"))
 
 
 def clock_check(greetings: list[Greeting]) -> Check:
