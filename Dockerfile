@@ -32,6 +32,7 @@ RUN mkdir /data /runs /cache && chown 10001:10001 /runs /cache
 ENV PATH=/opt/nerfleet/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp \
+    USER=nerfleet \
     XDG_CACHE_HOME=/cache \
     NUMBA_CACHE_DIR=/cache/numba \
     NVIDIA_VISIBLE_DEVICES=all \

@@ -38,7 +38,7 @@ MARKER = "complete.json"
 
 def main(argv: Sequence[str] | None = None) -> int:
     flags = _parser().parse_args(argv)
-    words = [word for word in flags.program if word != "--"]
+    words = flags.program[1:] if flags.program[:1] == ["--"] else flags.program
     if not words:
         _parser().error("no program; write it after --")
     leave = threading.Event()
