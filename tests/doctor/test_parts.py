@@ -18,6 +18,7 @@ from nerfleet.doctor.firewall import from_nftables, from_ufw
 from nerfleet.doctor.fleet import examine_fleet
 from nerfleet.doctor.gpus import topology
 from nerfleet.doctor.interfaces import addresses, choose, route_to
+from nerfleet.doctor.meeting import is_open
 from nerfleet.doctor.names import read_hosts
 from nerfleet.errors import NerfleetError
 
@@ -93,6 +94,14 @@ def test_topology_of_four_gpus() -> None:
     check = topology(text)
     assert (check.status, check.found) == ("warn", "NV18: 0-1; SYS: 0-2 1-2")
     assert topology("").status == "skip"
+
+
+def test_the_board_listens_on_one_address_only() -> None:
+    store = collectives.host_store("127.0.0.2", 5.0)
+    assert is_open("127.0.0.2", store.port)
+    assert not is_open("127.0.0.1", store.port)
+    collectives.join_store("127.0.0.2", store.port, 5.0).set("a", "1")
+    assert store.get("a") == b"1"
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7])

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -70,11 +71,21 @@ class Seat:
         return f"rank {rank}"
 
 
-def open_store(address: str, port: int, *, host: bool, seconds: float) -> TCPStore:
-    """The board that all write on; the first host's process holds it. ``port`` 0: any free one."""
+def host_store(address: str, seconds: float) -> TCPStore:
+    """The board that all write on, held by this process; it listens on this address only, on a free port."""
     from torch.distributed import TCPStore
 
-    return TCPStore(address, port, None, host, datetime.timedelta(seconds=seconds), wait_for_workers=False)
+    listener = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET, backlog=256)
+    port = listener.getsockname()[1]
+    limit = datetime.timedelta(seconds=seconds)
+    return TCPStore(address, port, None, True, limit, wait_for_workers=False, master_listen_fd=listener.detach())
+
+
+def join_store(address: str, port: int, seconds: float) -> TCPStore:
+    """The board that the first host holds."""
+    from torch.distributed import TCPStore
+
+    return TCPStore(address, port, None, False, datetime.timedelta(seconds=seconds), wait_for_workers=False)
 
 
 def run(seat: Seat, store: TCPStore, address: str, port: int, seconds: float) -> list[Check]:

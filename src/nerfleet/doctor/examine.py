@@ -38,7 +38,7 @@ def examine_machine(wishes: Wishes) -> list[Check]:
     if n < 2:
         return [*checks, Check(collectives.NAME, "skip", "one rank has nobody to talk to")]
     seat = collectives.Seat([socket.gethostname()], [n], 0, "cuda")
-    store = collectives.open_store("127.0.0.1", 0, host=True, seconds=wishes.seconds)
+    store = collectives.host_store("127.0.0.1", wishes.seconds)
     return [*checks, *collectives.run(seat, store, "127.0.0.1", store.port, wishes.seconds)]
 
 
@@ -72,7 +72,7 @@ def _together(hosts: list[str], own: int, wishes: Wishes) -> list[Check]:
     facts_here: dict[str, Any] = _own_facts(interface)
     facts_here["ranks"] = max(_n_usable(wishes.device), 1)
     facts_here["device"] = "cuda" if _n_usable(wishes.device) else "cpu"
-    store = collectives.open_store(addresses[mine], 0, host=True, seconds=wishes.seconds) if own == 0 and len(hosts) > 1 else None
+    store = collectives.host_store(addresses[mine], wishes.seconds) if own == 0 and len(hosts) > 1 else None
     facts_here["board"] = store.port if store else 0
     try:
         listener = meeting.Listener(addresses[mine], wishes.port, facts_here)
@@ -112,7 +112,7 @@ def _collectives(
     if store is None and not meeting.is_open(addresses[hosts[0]], port):
         return [Check(collectives.NAME, "fail", f"port {port} of {hosts[0]} is closed, and collectives use any", firewall.opening(port))]
     try:
-        board = store or collectives.open_store(addresses[hosts[0]], port, host=False, seconds=wishes.seconds)
+        board = store or collectives.join_store(addresses[hosts[0]], port, wishes.seconds)
         board.set(f"reached/{own}", ",".join(missing) or "-")
     except Exception as error:
         return [Check(collectives.NAME, "fail", f"{hosts[0]} port {port}: {' '.join(str(error).split())[:120]}", firewall.opening(port))]
