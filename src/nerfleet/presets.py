@@ -152,7 +152,7 @@ def network_to_json(config: NetworkConfig) -> dict[str, Any]:
     if config.encoding.interpolation != "Linear":
         encoding["interpolation"] = config.encoding.interpolation
     optimizer = config.optimizer
-    adam = {"otype": "Adam"} | {
+    adam: dict[str, Any] = {"otype": "Adam", "optimize_matrix_params": True, "optimize_non_matrix_params": True} | {
         name: getattr(optimizer, name) for name in ("learning_rate", "beta1", "beta2", "epsilon", "l2_reg")
     }
     decay = {"otype": "ExponentialDecay", "nested": adam} | {

@@ -169,7 +169,7 @@ def test_empty_pictures_are_remarked(folder: Path, tmp_path: Path, capsys: pytes
     out, err = capsys.readouterr()
     assert out == ""
     assert "nothing of the model is in any picture" in err
-    assert "aperture_size is not rendered" in err
+    assert "depth of field with --spp 1 is grainy" in err
 
 
 @pytest.mark.parametrize(
@@ -183,6 +183,14 @@ def test_empty_pictures_are_remarked(folder: Path, tmp_path: Path, capsys: pytes
         (["--turntable", "3", "--spp", "0"], "--spp 0"),
         (["--turntable", "3", "--width", "99999"], "--width 99999"),
         (["--turntable", "3", "--fps", "0"], "--fps 0"),
+        (["--turntable", "3", "--out", "x.mp4", "--normals"], "cannot go into a video"),
+        (["--turntable", "3", "--crf", "60"], "--crf 60"),
+        (["--turntable", "3", "--gpus", "0"], "--gpus 0"),
+        (["--turntable", "3", "--elevation", "90"], "--elevation 90"),
+        (["--turntable", "3", "--frame-range", "2-3"], "--frame-range 2-3: there are 3 pictures"),
+        (["--turntable", "3", "--flight"], "--flight: has no meaning"),
+        (["--turntable", "3", "--names", "same.png"], "--names same.png"),
+        (["--scene", "x", "--whole-turn"], "--whole-turn: has no meaning"),
         (["--camera-path", "nowhere.json"], "nowhere.json: No such file"),
     ],
 )

@@ -20,7 +20,7 @@ from nerfleet.render.evaluate import psnr
 from nerfleet.render.renderer import render_image
 from nerfleet.snapshot import document as files
 from nerfleet.snapshot.document import pack, read_document
-from nerfleet.snapshot.ingp import read_snapshot
+from nerfleet.snapshot.ingp import Snapshot, read_snapshot
 from nerfleet.snapshot.load import load_model
 from nerfleet.snapshot.write import snapshot_document, write_snapshot
 
@@ -131,6 +131,30 @@ def test_a_new_document_has_every_key_with_its_type(scene: Scene, peer_dir: Path
     assert set(dataset) == set(peer_dataset)
     for key in set(peer_dataset) - {"xforms", "metadata", "paths"}:
         assert pack({"x": dataset[key]}) == pack({"x": peer_dataset[key]}), key
+
+
+def keys(value: object, path: str = "") -> dict[str, str]:
+    """Path of every key in nested maps, also those in lists -> its type."""
+    if isinstance(value, list):
+        return {name: kind for entry in value if isinstance(entry, dict | list) for name, kind in keys(entry, f"{path}[]").items()}
+    if not isinstance(value, dict):
+        return {}
+    return {f"{path}.{key}": type(entry).__name__ for key, entry in value.items()} | {
+        name: kind for key, entry in value.items() for name, kind in keys(entry, f"{path}.{key}").items()
+    }
+
+
+def test_a_trained_model_has_every_key_at_every_depth(scene: Scene, peer_dir: Path, tmp_path: Path) -> None:
+    """What `train` writes, read back: no key of the peer's file is missing or of another type."""
+    model = model_of(peer_dir, scene.name)
+    progress = {"training_step": 3000, "loss": 0.1, "rays_per_batch": 1, "measured_batch_size": 2, "measured_batch_size_before_compaction": 3}
+    document = snapshot_document(model, scene=scene, **progress)
+    write_snapshot(tmp_path / "a.ingp", Snapshot(model, document))
+    theirs, ours = keys(read_document(peer_dir / f"{scene.name}_small.ingp")), keys(read_document(tmp_path / "a.ingp"))
+    optional = tuple(f".snapshot.nerf.{name}" for name in FITTED_BY_PEER)
+    missing = {name for name in theirs if name not in ours and not name.startswith(optional)}
+    assert missing == {f".{name}" for name in NOT_WRITTEN}
+    assert {name: kind for name, kind in theirs.items() if name in ours and ours[name] != kind} == {}
 
 
 def test_the_cameras_are_the_peers(scene: Scene, peer_dir: Path) -> None:

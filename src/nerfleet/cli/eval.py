@@ -95,7 +95,7 @@ def run(arguments: Arguments) -> None:
     if arguments.json:
         print_json(report(found, scene.split, arguments.background))
     else:
-        _print_table(found)
+        print_table(found)
 
 
 def _check(arguments: Arguments) -> None:
@@ -149,7 +149,7 @@ def picture_name(view: str) -> str:
     return f"{stem}.png"
 
 
-def _print_table(found: Evaluation) -> None:
+def print_table(found: Evaluation) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -25,23 +25,24 @@ def parse_color(text: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def parse_views(text: str, n_views: int) -> list[int]:
+def parse_views(text: str, n_views: int, flag: str = "views") -> list[int]:
     """``0,3-5`` -> [0, 3, 4, 5]; empty: all.
 
     Raises:
-        NerfleetError: not of this form, or a view that the split does not have.
+        NerfleetError: not of this form, or a view that there is not; names ``--flag``.
     """
     if not text:
         return list(range(n_views))
     chosen: list[int] = []
+    what = "views" if flag == "views" else "pictures"
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         if match is None:
-            raise NerfleetError(f"--views {text}", f"{part.strip()!r} is neither a number nor a range", "write for example 0,3-5")
+            raise NerfleetError(f"--{flag} {text}", f"{part.strip()!r} is neither a number nor a range", "write for example 0,3-5")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last >= n_views:
-            wrong = f"there are {n_views} views, 0 to {n_views - 1}" if last >= n_views else f"{part.strip()} runs backwards"
-            raise NerfleetError(f"--views {text}", wrong, "write for example 0,3-5")
+            wrong = f"there are {n_views} {what}, 0 to {n_views - 1}" if last >= n_views else f"{part.strip()} runs backwards"
+            raise NerfleetError(f"--{flag} {text}", wrong, "write for example 0,3-5")
         chosen += [i for i in range(first, last + 1) if i not in chosen]
     return chosen
 

@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from nerfleet.errors import NerfleetError
@@ -40,7 +40,7 @@ VERBS: dict[str, str] = {
 """Verb -> its one-line summary; the module is ``nerfleet.cli.<verb>``."""
 
 DEBUG_FLAG = "--debug"
-CURE = {"train": "(`nerfleet doctor` checks this machine, `nerfleet doctor --explain LOG` what a log says)"}
+CURE = {"train": " (`nerfleet doctor` checks this machine, `nerfleet doctor --explain LOG` what a log says)"}
 """Said after the error of a verb that failed."""
 STOPPED = (0, None, 130, 128 + 15)
 """Exit codes that are no failure: done, or ended by a signal."""
@@ -64,13 +64,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after ``nerfleet``; those of this process if None.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    _replace_closed_streams()
     debug = DEBUG_FLAG in words
     words = [word for word in words if word != DEBUG_FLAG]
-    cure = f" {CURE[words[0]]}" if words and words[0] in CURE else ""
+    return guarded(lambda: _dispatch(words), debug, CURE.get(words[0], "") if words else "")
+
+
+def guarded(action: Callable[[], None], debug: bool = False, cure: str = "") -> int:
+    """Run a command; what it raises becomes one line on standard error, with ``cure`` at its end. Returns the exit code."""
+    _replace_closed_streams()
     try:
         try:
-            _dispatch(words)
+            action()
         finally:
             _flush_output()
     except KeyboardInterrupt:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from nerfleet.cli.flags import Device, print_json, say
-from nerfleet.config import REFERENCE_BATCH, TrainConfig, to_dict
+from nerfleet.config import REFERENCE_BATCH, NetworkConfig, TrainConfig, to_dict
 from nerfleet.errors import NerfleetError
 from nerfleet.presets import apply_mode, load_network
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from nerfleet.data.scene import Scene
     from nerfleet.train.ranks import Parallel
+    from nerfleet.train.step import Start
     from nerfleet.train.trainer import Progress, TrainResult
 
 SUMMARY = "train a radiance field on a scene; resumes by itself"
@@ -65,6 +66,7 @@ class Arguments:
         parallel: how ranks work together: data, grid, hybrid; auto: data unless one GPU's memory would pass 80 %.
         grid_degree: ranks that share one hash grid; 0: all (grid) or 2 (hybrid).
         calibration: files of bench step --save and bench collectives --save, by which --parallel auto then decides.
+        start: begin with this model's weights (an .ingp or .msgpack file, or a run folder) and go on from its step.
         views: split the photographs' pixels over ranks, or let every rank hold them all.
         rank_speed: relative speed of each rank, such as 3,3,1; empty: measured while training.
         collective_timeout: a rank that does not answer for so long ends the run.
@@ -94,6 +96,7 @@ class Arguments:
     parallel: Literal["auto", "data", "grid", "hybrid"] = "auto"
     grid_degree: int = 0
     calibration: tuple[Path, ...] = ()
+    start: Path | None = None
     views: Literal["split", "replicate"] = "split"
     rank_speed: str = ""
     collective_timeout: str = "2m"
@@ -130,7 +133,7 @@ def run_alone(arguments: Arguments) -> None:
     else:
         say("no held-out views: the result is not scored")
     out = arguments.out or Path("runs") / scene.name
-    result = train_run(scene, held_out, config, out, device)
+    result = train_run(scene, held_out, config, out, device, start=load_start(arguments.start))
     finish(arguments, scene, held_out, config, out, device, result)
 
 
@@ -154,7 +157,7 @@ def finish(arguments: Arguments, scene: Scene, held_out: Scene | None, config: T
 def config_from(arguments: Arguments, device_type: str, world_size: int = 1) -> TrainConfig:
     """Flags -> checked configuration."""
     config = TrainConfig(
-        network=load_network(arguments.network),
+        network=load_network(arguments.network) if arguments.start is None else start_network(arguments.start, arguments.network),
         seed=arguments.seed,
         steps=arguments.steps,
         max_seconds=arguments.max_seconds,
@@ -182,8 +185,31 @@ def seconds(text: str, flag: str = "checkpoint-every") -> float:
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "": 1}[match[2]]
 
 
+def start_network(model: Path, name: str) -> NetworkConfig:
+    """The configuration of a model that training starts from, with the learning rates of ``name``. Raises NerfleetError where another network is asked for."""
+    from nerfleet.snapshot.load import load_model
+
+    network, named = load_model(model).network, load_network(name)
+    alike = all(getattr(network, part) == getattr(named, part) for part in ("encoding", "density", "rgb"))
+    if name != Arguments.network and not alike:
+        raise NerfleetError(f"--network {name}", f"is not the network of {model}", "leave it out")
+    return dataclasses.replace(network, optimizer=named.optimizer)
+
+
+def load_start(model: Path | None) -> Start | None:
+    """Weights and step that training starts from."""
+    if model is None:
+        return None
+    from nerfleet.snapshot.ingp import read_snapshot, training_step
+    from nerfleet.snapshot.load import model_file
+    from nerfleet.train.step import Start
+
+    snapshot = read_snapshot(model_file(model))
+    return Start(snapshot.model, training_step(snapshot.document))
+
+
 def train_run(
-    scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, parallel: Parallel | None = None
+    scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, parallel: Parallel | None = None, start: Start | None = None
 ) -> TrainResult:
     """Train in a run folder; at the end the configuration and the model are in it. Only the first rank writes and speaks."""
     from nerfleet.train.trainer import train
@@ -191,7 +217,7 @@ def train_run(
     first = parallel is None or parallel.rank == 0
     with own_folder(out) if parallel is None else contextlib.nullcontext(), _progress_display() if first else contextlib.nullcontext() as on_progress:
         tell = say if first else None
-        result = train(scene, config, device=device.type, out=out, held_out=held_out, parallel=parallel, on_progress=on_progress, say=tell)
+        result = train(scene, config, device=device.type, out=out, held_out=held_out, parallel=parallel, on_progress=on_progress, say=tell, start=start)
     if first:
         _write_json(out / "config.json", to_dict(config))
         _write_model(out, scene, config, result)

@@ -90,7 +90,7 @@ def run_rank(arguments: Arguments) -> None:
 
 def _train(arguments: Arguments, ranks: Ranks) -> None:
     from nerfleet.cli.flags import say
-    from nerfleet.cli.train import config_from, finish, own_folder, train_run
+    from nerfleet.cli.train import config_from, finish, load_start, own_folder, train_run
     from nerfleet.parallel.shares import parse_speeds, shares
 
     first = ranks.rank == 0
@@ -102,7 +102,8 @@ def _train(arguments: Arguments, ranks: Ranks) -> None:
     out = arguments.out or Path("runs") / scene.name
     with contextlib.ExitStack() as held:
         ranks.together(lambda: held.enter_context(own_folder(out)) if first else None)
-        result = train_run(scene, held_out, config, out, ranks.device, parallel)
+        start = ranks.together(lambda: load_start(arguments.start))
+        result = train_run(scene, held_out, config, out, ranks.device, parallel, start)
     if result.stopped_by == "signal":  # the grace period is short: the checkpoint is written, a report can wait
         if first:
             say("stopped by a signal; run the same command to continue")

@@ -166,28 +166,25 @@ def _collectives(values: dict[str, Any], source: str) -> CollectiveMeasurement:
 _LEGO = SceneFacts("lego", 1, 100, 100 * 800 * 800)
 _NETWORK = NetworkConfig(encoding=EncodingConfig(log2_hashmap_size=19))
 _TOUCHES: tuple[tuple[float, float, float, float, float], ...] = (
-    (15, 1_792, 1_787, 1_792, 1_783),
-    (31, 4_958, 4_797, 4_954, 4_735),
-    (63, 13_832, 12_368, 13_764, 12_236),
-    (127, 49_212, 38_474, 48_415, 37_964),
-    (255, 197_578, 130_579, 189_200, 125_627),
-    (511, 602_570, 340_022, 547_069, 309_063),
-    (1023, 1_209_724, 624_822, 992_111, 512_101),
-    (2047, 1_542_840, 773_930, 1_158_150, 581_749),
+    (15, 1_823, 1_602, 930, 680),
+    (31, 4_768, 4_030, 2_567, 2_075),
+    (63, 13_942, 12_113, 9_640, 8_419),
+    (127, 52_388, 44_460, 39_202, 32_568),
+    (255, 210_543, 151_565, 146_799, 100_640),
+    (511, 623_789, 363_098, 370_681, 208_666),
+    (1_023, 1_229_528, 640_809, 623_675, 321_329),
+    (2_047, 1_556_064, 782_297, 565_795, 284_066),
 )
-"""On the geometry that instant-ngp learned of lego in 3,000 steps."""
-_PROFILE = Profile("lego", 1, 263_804, 446_575, 50_850, 4, tuple(Touch(*row) for row in _TOUCHES))
+_PROFILE = Profile("lego", 1, 262_202, 369_172, 49_487, 4, tuple(Touch(*row) for row in _TOUCHES))
 _STAGES_MS = {
-    "begin": 0.005, "sample_rays": 0.012, "trace": 0.22, "sample_order": 0.015, "ray_loss": 0.006, "composite_backward": 0.009, "field_backward": 0.101,
-    "hash_grid_backward": 0.070, "adam": 0.098, "advance": 0.005, "occupancy_refresh": 0.027,
+    "begin": 0.0054, "sample_rays": 0.0126, "trace": 0.1925, "sample_order": 0.012, "ray_loss": 0.0057, "composite_backward": 0.0087,
+    "field_backward": 0.0967, "hash_grid_backward": 0.0869, "adam": 0.0965, "advance": 0.0045, "occupancy_refresh": 0.0269,
 }  # fmt: skip
-"""As measured with gradients in half precision (docs/performance.md); sample_order, hash_grid_backward and adam as fixed point should change
-them: only the whole step was measured with it."""
 REFERENCE = StepMeasurement(
     GPUS["H200"],
     Workload(_LEGO, _NETWORK, grid_levels(_NETWORK.encoding, 1), 1 << 18, 1 << 18, _PROFILE),
     {name: 1e-3 * ms for name, ms in _STAGES_MS.items()},
-    0.51e-3,
+    0.000524,
     SET_UP_BYTES,
-    "nerfleet's own: lego, base network, one H200 (docs/performance.md, docs/log.md)",
+    "nerfleet's own: lego, base network, one H200, `python benchmarks/plan_check.py` (docs/performance.md)",
 )

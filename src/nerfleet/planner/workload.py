@@ -204,10 +204,10 @@ def workload(scene: SceneFacts, config: TrainConfig, profile: Profile) -> Worklo
     return Workload(scene, config.network, grid_levels(config.network.encoding, scene.aabb_scale), config.batch_size, config.max_rays, profile)
 
 
-EVALUATED_PER_KEPT = {"object": 1.69, "surroundings": 1.34}
+EVALUATED_PER_KEPT = {"object": 1.41, "surroundings": 1.19}
 """Samples evaluated for each that is kept, on lego (an object in front of nothing, a box of edge 1) and on fox (photographs with
-surroundings, edge 4): counted on the geometry that instant-ngp learned in 3,000 steps (docs/log.md). Only their ratio is used."""
-RAYS_PER_KEPT = {"object": 0.193, "surroundings": 0.021}
+surroundings, edge 4), counted at steps 2,000 to 2,500 (`python benchmarks/plan_check.py`). Only their ratio is used."""
+RAYS_PER_KEPT = {"object": 0.189, "surroundings": 0.0156}
 """Of the same two: most rays of an object's photographs meet nothing."""
 
 

@@ -37,7 +37,7 @@ class Keyframe:
         position: internal space.
         slice, scale: their sum is the distance of the plane in focus.
         fov: degrees, along the image axis that the renderer is told (vertical by default).
-        aperture_size: 0 is a pinhole.
+        aperture_size: radius of the lens, internal units; 0 is a pinhole.
         timestamp: where the segment that starts here ends, on the path's own time axis; 0 = not given.
     """
 
@@ -100,11 +100,31 @@ def path_cameras(path: CameraPath, n_frames: int, width: int, height: int, fov_a
     The last picture of an open path is its end; a loop stops one picture before its start.
     """
     _require_frames(n_frames, width, height)
-    last = n_frames if path.loop else max(n_frames - 1, 1)
-    keyframes = [evaluate(path, i / last) for i in range(n_frames)]
+    return keyframe_cameras(path_keyframes(path, n_frames), width, height, fov_axis)
+
+
+def keyframe_cameras(keyframes: list[Keyframe], width: int, height: int, fov_axis: int = 1) -> Cameras:
+    """One perspective camera for each keyframe; the field of view spans the width (0) or the height (1)."""
     poses = np.stack([keyframe.camera_to_world for keyframe in keyframes])
     fov = np.radians([keyframe.fov for keyframe in keyframes])
     return _perspective(poses, 0.5 * (width, height)[fov_axis] / np.tan(0.5 * fov), width, height)
+
+
+def path_keyframes(path: CameraPath, n_frames: int) -> list[Keyframe]:
+    """The path's camera at each picture of a video, as in :func:`path_cameras`."""
+    last = n_frames if path.loop else max(n_frames - 1, 1)
+    return [evaluate(path, i / last) for i in range(n_frames)]
+
+
+def smoothed(keyframes: list[Keyframe], n_frames: float) -> list[Keyframe]:
+    """The cameras of a video, each following its own with a delay of ``n_frames`` pictures (exponential mean); 0: as they are."""
+    if n_frames <= 0:
+        return keyframes
+    share = 1.0 - math.exp(-1.0 / n_frames)
+    found = keyframes[:1]
+    for keyframe in keyframes[1:]:
+        found.append(_mix([found[-1], keyframe], (1.0 - share, share), keyframe.timestamp))
+    return found
 
 
 def turntable(
@@ -195,8 +215,12 @@ def write_camera_path(file: Path, path: CameraPath) -> None:
         "spline_order": path.spline_order,
     }
     temporary = file.with_name(file.name + ".part")
-    temporary.write_text(json.dumps(document, indent=1), encoding="utf-8")
-    os.replace(temporary, file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        os.replace(temporary, file)
+    except OSError as error:
+        raise NerfleetError(str(file), error.strerror or "cannot be written", "choose another place") from None
 
 
 def _read_keyframe(file: Path, index: int, entry: Any) -> Keyframe:

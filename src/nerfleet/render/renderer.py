@@ -17,6 +17,7 @@ from nerfleet.geometry.color import srgb_to_linear
 from nerfleet.kernels.march.reference import to_lattice
 from nerfleet.kernels.rays.camera import START_MARGIN
 from nerfleet.nn.model import Model
+from nerfleet.render.depth_of_field import ThinLens, pixel_noise, through_lens
 
 MIN_TRANSMITTANCE = 1e-3
 """Of pictures. Training goes on to 1e-4; the held-out PSNR of fox is the same, and a picture takes a fifth less time."""
@@ -95,20 +96,25 @@ def render_image(
     spp: int = 1,
     min_transmittance: float = MIN_TRANSMITTANCE,
     step_cascades: bool = True,
+    thin_lens: ThinLens | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Rendered:
     """A whole picture [h, w] of ONE camera.
 
     Args:
         spp: samples per pixel: 1 looks through pixel centres; more are spread inside the pixel and averaged.
+        thin_lens: blurs what is out of focus; needs many samples per pixel. None: everything is sharp.
         min_transmittance, step_cascades: as in :func:`render_rays`.
         progress: called with the finished share, 0 to 1.
     """
     width, height = (int(v) for v in camera.resolution[0])
     camera = camera.to(model.device)
     total: Rendered | None = None
+    n, blur = width * height, None
+    if thin_lens is not None and not thin_lens.is_pinhole:
+        blur = _Blur(thin_lens, pixel_noise(n, model.device))
     for i, (offset, jitter) in enumerate(_pixel_samples(spp)):
-        one = _render_all(model, camera, width, width * height, offset, jitter, min_transmittance, step_cascades)
+        one = _render_all(model, camera, width, n, offset, jitter, min_transmittance, step_cascades, blur, i)
         total = one if total is None else Rendered(total.rgb + one.rgb, total.alpha + one.alpha, total.depth + one.depth)
         if progress is not None:
             progress((i + 1) / spp)
@@ -118,15 +124,25 @@ def render_image(
     return Rendered(total.rgb.view(height, width, 3), total.alpha.view(height, width), total.depth.view(height, width))
 
 
+@dataclass(frozen=True)
+class _Blur:
+    lens: ThinLens
+    noise: Tensor  # [n_pixels, 2]
+
+
 def _render_all(
-    model: Model, camera: Cameras, width: int, n: int, offset: tuple[float, float], jitter: float, min_transmittance: float, step_cascades: bool
-) -> Rendered:
+    model: Model, camera: Cameras, width: int, n: int, offset: tuple[float, float], jitter: float, min_transmittance: float, step_cascades: bool,
+    blur: _Blur | None, sample: int,
+) -> Rendered:  # fmt: skip
     """All n pixels of ONE camera, row by row, one ray each."""
     fields = (camera.camera_to_world, camera.focal, camera.principal, camera.resolution, camera.lens, camera.lens_params)
     box, parts, at_once = render_box(model), [], RAYS_AT_ONCE[model.device.type]
     for first in range(0, n, at_once):
         count = min(at_once, n - first)
         origins, directions, starts = torch.ops.nerfleet.camera_rays(*fields, width, first, count, *offset, jitter, box, model.cone_angle)
+        if blur is not None:
+            noise, pose = blur.noise[first : first + count], camera.camera_to_world[0]
+            origins, directions, starts = through_lens(origins, directions, pose, blur.lens, noise, sample, jitter, box, model.cone_angle)
         parts.append(_trace(model, origins, directions, starts, box, min_transmittance, step_cascades))
     return _joined(parts)
 

@@ -90,6 +90,12 @@ def _check_kind(document: dict[str, Any], snapshot: dict[str, Any], where: str) 
             raise NerfleetError(where, f"{name} has the activation {activation!r}", "only ReLU is supported")
 
 
+def training_step(document: dict[str, Any]) -> int:
+    """Steps that a snapshot's model was trained for; 0 where its map does not tell."""
+    step = document["snapshot"].get("training_step")
+    return step if isinstance(step, int) and not isinstance(step, bool) and step > 0 else 0
+
+
 def cone_angle_of(nerf: dict[str, Any], aabb_scale: int, where: str) -> float:
     """instant-ngp derives it; our own key ``cone_angle`` is written where a run was trained with another one."""
     value = nerf.get("cone_angle", default_cone_angle(aabb_scale))

@@ -24,16 +24,25 @@ VERSION = 1
 _INITIAL_RAYS = 4096
 _DECAY = {"decay_base": 0.33, "decay_interval": 10_000, "decay_start": 20_000, "otype": "ExponentialDecay"}
 _ADAM = {"beta1": 0.9, "beta2": 0.99, "otype": "Adam"}
+_SHAMPOO: dict[str, Any] = {
+    "beta3": 0.9,
+    "beta_shampoo": 0.0,
+    "cg_on_momentum": False,
+    "frobenius_normalization": True,
+    "identity": 1e-4,
+    "l2_reg": 1e-10,
+}
+"""Of another optimizer; instant-ngp's files carry them along."""
 _UNUSED_PARTS: dict[str, Any] = {
     "distortion_map": {
-        "optimizer": _DECAY | {"nested": _ADAM | {"epsilon": 1e-8, "learning_rate": 1e-4}},
+        "optimizer": _DECAY | {"decay_end": 25_000, "nested": _ADAM | {"epsilon": 1e-8, "learning_rate": 1e-4}},
         "resolution": [32, 32],
     },
     "envmap": {
         "loss": {"otype": "RelativeL2"},
         "optimizer": {
             "decay": 0.99,
-            "nested": _DECAY | {"nested": _ADAM | {"epsilon": 1e-10, "learning_rate": 1e-2}},
+            "nested": _DECAY | {"nested": _ADAM | {"epsilon": 1e-10, "learning_rate": 1e-2} | _SHAMPOO},
             "otype": "Ema",
         },
     },

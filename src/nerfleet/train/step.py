@@ -7,6 +7,7 @@ the whole step is captured in a graph.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from nerfleet.config import TrainConfig
 from nerfleet.data.scene import Scene
 from nerfleet.geometry.cameras import Cameras
 from nerfleet.kernels.composite.reference import LOSSES
-from nerfleet.kernels.control.op import COUNT_ORDERED, RAY_MULTIPLE
+from nerfleet.kernels.control.op import COUNT_ORDERED, RAY_MULTIPLE, STATE_STEP
 from nerfleet.kernels.march.reference import MAX_SAMPLES, N_CELLS
 from nerfleet.kernels.rays.op import BACKGROUNDS
 from nerfleet.nn.field import ParameterGroup, field_spec, initial_mlp, initial_table
@@ -51,18 +52,29 @@ def is_refresh(step: int, reference_step_ratio: float) -> bool:
     return step % refresh_period(step, reference_step_ratio) == 0
 
 
+@dataclass(frozen=True)
+class Start:
+    """A model to train on from, and the steps that it has behind it. Its optimizer begins anew."""
+
+    model: Model
+    step: int
+
+
 class TrainStep:
     """Parameters, occupancy and buffers of a run, and the step that moves them on."""
 
-    def __init__(self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel) -> None:
+    def __init__(self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel, start: Start | None = None) -> None:
         config = config.with_schedule()
         self.config, self.device, self.parallel = config, device, parallel
         self.aabb_scale, self.render_aabb = scene.aabb_scale, scene.render_aabb
         self.cone_angle = config.scene_cone_angle(scene.aabb_scale)
         self.spec = field_spec(config.network, scene.aabb_scale)
         generator = torch.Generator().manual_seed(config.seed)
-        self.mlp = ParameterGroup.from_values(initial_mlp(self.spec, generator), device, is_table=False)
-        self.table, self.owned = parallel.shard(initial_table(self.spec, generator), self.spec, device)
+        mlp, table = initial_mlp(self.spec, generator), initial_table(self.spec, generator)
+        if start is not None:
+            mlp, table = start.model.mlp, start.model.table
+        self.mlp = ParameterGroup.from_values(mlp, device, is_table=False)
+        self.table, self.owned = parallel.shard(table, self.spec, device)
         self.ops = parallel.ops(torch.ops.nerfleet)
 
         self.cameras: Cameras = scene.cameras.to(device)
@@ -77,10 +89,21 @@ class TrainStep:
         self.rays = RayBatch.allocate(math.ceil(self.max_rays * parallel.max_share) + rounding, device)
         self.samples = SampleBatch.allocate(math.ceil(self.capacity * parallel.max_share), self.spec.grid.n_output, device)
         self.control = Control.allocate(self._initial_rays(), device)
+        if start is not None:
+            self._begin_with(start)
         self.rank_state = parallel.rank_state(self.control.state)
         n_points = min(OCCUPANCY_POINTS_AT_ONCE, self._refresh_samples(0))
         self.cells = torch.zeros(n_points, dtype=torch.int32, device=device)
         self.points = torch.zeros(n_points, 3, device=device)
+
+    def _begin_with(self, start: Start) -> None:
+        """Step count and occupied cells of a model; cells that no camera of this scene sees stay out."""
+        self.control.state[STATE_STEP] = start.step
+        values = start.model.occupancy.values.to(self.device)
+        if bool((values > 0).any()):
+            seen = self.occupancy.values >= 0
+            self.occupancy.values.copy_(torch.where(seen, values.clamp_min(0), self.occupancy.values))
+            self.occupancy.bitfield.copy_(start.model.occupancy.bitfield.to(self.device))
 
     def _initial_rays(self) -> int:
         wanted = int(self.config.initial_rays * self.config.reference_step_ratio)

@@ -18,13 +18,14 @@ import torch
 from nerfleet.config import TrainConfig, to_dict
 from nerfleet.data.scene import Scene
 from nerfleet.errors import NerfleetError
+from nerfleet.nn.field import field_spec
 from nerfleet.nn.model import Model
 from nerfleet.render.evaluate import Evaluation, evaluate
 from nerfleet.train.checkpoint import MARKER, CheckpointStore, unreadable
 from nerfleet.train.graph import GraphedStep
 from nerfleet.train.ranks import Parallel, SingleDevice
 from nerfleet.train.stats import StatsReader, StepStats
-from nerfleet.train.step import TrainStep, is_refresh
+from nerfleet.train.step import Start, TrainStep, is_refresh
 
 RATE_WINDOW_SECONDS = 3.0
 WISH_STOP, WISH_END, WISH_SAVE = 1, 2, 4
@@ -109,6 +110,7 @@ def train(
     parallel: Parallel | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     say: Callable[[str], None] | None = None,
+    start: Start | None = None,
 ) -> TrainResult:
     """Train a radiance field on a scene.
 
@@ -118,6 +120,7 @@ def train(
         out: run folder for checkpoints; a complete checkpoint in it is continued. None: nothing is written.
         held_out: views to score the result on (and every ``config.eval_every_steps`` steps).
         on_progress: called about four times a second. say: called with remarks, one line each.
+        start: a model to go on from, where ``out`` holds no checkpoint.
 
     Raises:
         NerfleetError: bad knobs, nothing to train on, or training that does not recover from non-finite steps.
@@ -126,22 +129,25 @@ def train(
     config.validate()
     if len(scene) == 0:
         raise NerfleetError(scene.name, "has no photographs to train on", "see `nerfleet info`")
-    return _Run(scene, config, choose_device(device), out, held_out, parallel or SingleDevice(), on_progress, say or (lambda _: None)).run()
+    if start is not None:
+        _must_suit(start, config, scene)
+    return _Run(scene, config, choose_device(device), out, held_out, parallel or SingleDevice(), on_progress, say or (lambda _: None), start).run()
 
 
 class _Run:
     def __init__(
         self, scene: Scene, config: TrainConfig, device: torch.device, out: Path | None, held_out: Scene | None, parallel: Parallel,
-        on_progress: Callable[[Progress], None] | None, say: Callable[[str], None],
+        on_progress: Callable[[Progress], None] | None, say: Callable[[str], None], start: Start | None,
     ) -> None:  # fmt: skip
         self.config, self.device, self.held_out, self.parallel = config, device, held_out, parallel
         self.on_progress, self.say = on_progress, say
         self.store = CheckpointStore(out) if out is not None else None
         found = self._found(scene)
-        self.step = TrainStep(scene, config, device, parallel)
+        start = start if found is None else None
+        self.step = TrainStep(scene, config, device, parallel, start)
         self.step.compile()
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
-        self.done = self.first = 0  # steps issued, of these before this session
+        self.done = self.first = start.step if start is not None else 0  # steps issued, of these before this session
         self.trained_samples = 0
         self.skipped = 0
         self.skipped_in_a_row = 0
@@ -320,6 +326,13 @@ def _must_fit(folder: Path, values: dict[str, Any], config: TrainConfig, scene: 
     if values["aabb_scale"] != scene.aabb_scale:
         box = f"holds a model of a box of edge {values['aabb_scale']}, the scene's is {scene.aabb_scale}"
         raise NerfleetError(str(folder), box, "choose another --out")
+
+
+def _must_suit(start: Start, config: TrainConfig, scene: Scene) -> None:
+    """Whether training can go on from a model. Raises NerfleetError."""
+    if start.model.spec != field_spec(config.network, scene.aabb_scale) or start.model.aabb_scale != scene.aabb_scale:
+        box = f"has another network, or another box: its edge is {start.model.aabb_scale}, the scene's is {scene.aabb_scale}"
+        raise NerfleetError("the model to start from", box, "train it on the scene that it was made from")
 
 
 class _Clock:
