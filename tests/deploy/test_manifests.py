@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from nerfleet.cli.train import Arguments
 
 OVERLAYS = sorted(path.parent for path in K8S.glob("overlays/*/kustomization.yaml"))
 COMPONENTS = sorted(path.parent.name for path in K8S.glob("components/*/kustomization.yaml") if path.parent.name != "pod")
+shipped = functools.cache(render)  # what is in the repository does not change while the tests run
 BASES = [K8S / "base" / "job", K8S / "base" / "statefulset"]
 
 
@@ -28,7 +30,7 @@ def with_component(folder: Path, base: str, component: str) -> list[dict[str, An
 
 @pytest.mark.parametrize("folder", [*BASES, *OVERLAYS], ids=lambda path: path.name)
 def test_renders_and_is_valid(folder: Path) -> None:
-    objects = render(folder)
+    objects = shipped(folder)
     check(objects)
     kinds = {one["kind"] for one in objects}
     assert kinds >= {"Service", "ConfigMap", "PersistentVolumeClaim", "PodDisruptionBudget", "ServiceAccount", "NetworkPolicy"}
@@ -42,7 +44,7 @@ def test_every_component_fits_both_bases(tmp_path: Path, base: str, component: s
 
 @pytest.mark.parametrize("folder", [*BASES, *OVERLAYS], ids=lambda path: path.name)
 def test_pods_are_safe_and_complete(folder: Path) -> None:
-    objects = render(folder)
+    objects = shipped(folder)
     pod = pod_of(objects)
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"]
@@ -63,18 +65,18 @@ def test_pods_are_safe_and_complete(folder: Path) -> None:
 def test_names_of_pods_lead_to_the_rendezvous() -> None:
     """Job and StatefulSet pods are called nerfleet-INDEX; subdomain and headless Service make nerfleet-0.nerfleet of that."""
     for folder in BASES:
-        objects = render(folder)
+        objects = shipped(folder)
         service = find(objects, "Service")
         assert service["spec"]["clusterIP"] == "None"
         assert service["spec"]["publishNotReadyAddresses"]
         assert pod_of(objects)["subdomain"] == "nerfleet"
         assert find(objects, "ConfigMap", "nerfleet-run")["data"]["RENDEZVOUS"] == "nerfleet-0.nerfleet:29500"
-    stateful = find(render(BASES[1]), "StatefulSet")["spec"]
+    stateful = find(shipped(BASES[1]), "StatefulSet")["spec"]
     assert (stateful["serviceName"], stateful["podManagementPolicy"]) == ("nerfleet", "Parallel")
 
 
 def test_exit_codes_of_the_job() -> None:
-    job = find(render(BASES[0]), "Job")["spec"]
+    job = find(shipped(BASES[0]), "Job")["spec"]
     rules = {rule["action"]: rule["onExitCodes"]["values"] for rule in job["podFailurePolicy"]["rules"] if "onExitCodes" in rule}
     assert rules == {"FailJob": [2], "Ignore": [75, 143]}
     assert job["template"]["spec"]["restartPolicy"] == "Never"
@@ -82,7 +84,7 @@ def test_exit_codes_of_the_job() -> None:
 
 
 def test_the_article_has_its_equivalent() -> None:
-    objects = render(K8S / "overlays" / "article")
+    objects = shipped(K8S / "overlays" / "article")
     assert find(objects, "StatefulSet")["spec"]["replicas"] == 4
     (container,) = pod_of(objects)["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
@@ -94,7 +96,7 @@ def test_the_article_has_its_equivalent() -> None:
 def test_the_command_is_one_that_nerfleet_understands(folder: Path) -> None:
     if "nnodes" not in {field.name for field in dataclasses.fields(Arguments)}:
         pytest.skip("nerfleet train has no --nnodes yet")
-    objects = render(folder)
+    objects = shipped(folder)
     settings = find(objects, "ConfigMap", "nerfleet-run")["data"]
     (container,) = pod_of(objects)["containers"]
     words = [re.sub(r"\$\((\w+)\)", lambda match: settings[match[1]], word) for word in container["args"]]
