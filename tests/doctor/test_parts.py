@@ -160,11 +160,11 @@ def test_the_fleet_is_started_through_the_launcher(tmp_path: Path) -> None:
         "import json, sys\n"
         "host, words = sys.argv[1], sys.argv[2:]\n"
         "if host == 'b': sys.exit('Permission denied (publickey).')\n"
-        "assert words[:6] == ['doctor', '--cluster', 'a,b', '--rank', '0', '--json'], words\n"
+        "assert words[:6] == ['doctor', '--cluster', 'a.gpu,b', '--rank', '0', '--json'], words\n"
         "print(json.dumps({'checks': [{'name': 'GPUs', 'status': 'ok', 'found': 'x', 'remedy': '', 'host': 'a'}]}))\n"
     )
-    checks = examine_fleet(["a", "b"], f"{sys.executable} {program} {{host}}", [], 5)
-    assert checks[0] == Check("GPUs", "ok", "x", "", "a")
+    checks = examine_fleet(["a.gpu", "b"], f"{sys.executable} {program} {{short}}", [], 5)
+    assert checks[0] == Check("GPUs", "ok", "x", "", "a.gpu")
     assert (checks[1].status, checks[1].found, checks[1].host) == ("fail", "Permission denied (publickey).", "b")
     with pytest.raises(NerfleetError, match="--launch"):
         examine_fleet(["a"], "ssh nerfleet", [], 5)

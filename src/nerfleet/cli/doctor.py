@@ -29,13 +29,13 @@ class Arguments:
     Examples:
         nerfleet doctor
         nerfleet doctor --cluster hosts.txt
-        nerfleet doctor --cluster hosts.txt --launch "kubectl exec {host} -- nerfleet"
+        nerfleet doctor --cluster nerfleet-0.nerfleet,nerfleet-1.nerfleet --launch "kubectl exec {short} -- nerfleet" --port 29600
         nerfleet doctor --explain train.log
 
     Attributes:
         cluster: file of host names, or names with commas: run on all of them, one table.
         rank: this machine is that host of the list (from 0), and the same command runs on the others: nothing is started elsewhere.
-        launch: how to run nerfleet on a host; empty: ssh.
+        launch: how to run nerfleet on {host} ({short}: its name up to the first dot); empty: ssh.
         port: of the rendezvous, that must be reachable on every host.
         gpus: GPUs that every host should have; 0: any number.
         device: cpu: GPUs are not looked at; cuda: their absence is a failure.

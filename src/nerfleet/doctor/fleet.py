@@ -19,12 +19,13 @@ def examine_fleet(hosts: list[str], launch: str, flags: Sequence[str], seconds: 
     """The checks of all hosts, in their order.
 
     Args:
-        launch: a command line with ``{host}`` that runs nerfleet there, such as "kubectl exec {host} -- nerfleet".
+        launch: a command line that runs nerfleet on ``{host}``; ``{short}`` is its name up to the first dot, which is the name of a pod:
+            "kubectl exec {short} -- nerfleet".
         flags: further flags of ``nerfleet doctor``.
     """
-    if "{host}" not in launch:
+    if "{host}" not in launch and "{short}" not in launch:
         raise NerfleetError(f"--launch {launch}", "does not say where the host's name goes", "write for example: --launch 'ssh {host} nerfleet'")
-    tasks = [(shlex.split(launch.replace("{host}", host)), host, index) for index, host in enumerate(hosts)]
+    tasks = [(shlex.split(launch.replace("{host}", host).replace("{short}", host.split(".")[0])), host, index) for index, host in enumerate(hosts)]
 
     def one(task: tuple[list[str], str, int]) -> list[Check]:
         program, host, index = task
