@@ -155,6 +155,7 @@ class TrainConfig:
     nerf_compatibility: bool = False  # blend in sRGB, cone angle 0, black background, as the original NeRF
     cone_angle: float = -1.0  # -1: 0 for aabb_scale 1, else 1/256
     near_distance: float = 0.3  # internal units; density nearer to a camera is pushed away (instant-ngp: 0.1; docs/log.md)
+    surface_from: int = -1  # step of REFERENCE_BATCH samples from which each sample must explain its pixel alone, for meshes; -1: never
     loss_scale: float = 128.0
     max_skipped_steps: int = 100  # non-finite steps in a row after which training ends
     checkpoint_every_seconds: float = 30.0
@@ -184,6 +185,7 @@ class TrainConfig:
         check(self.near_distance >= 0, "near_distance", f"{self.near_distance} is negative", "use 0 or more")
         for name in ("max_skipped_steps", "eval_every_steps", "eval_pixels"):
             check(getattr(self, name) >= 0, name, f"{getattr(self, name)} is negative", "use 0 or more")
+        check(self.surface_from >= -1, "surface_from", f"{self.surface_from} is negative", "use -1 (never) or a step")
         check(self.loss_scale > 0, "loss_scale", f"{self.loss_scale}", "use a positive number")
         check(
             self.checkpoint_every_seconds > 0,

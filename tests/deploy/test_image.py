@@ -34,7 +34,8 @@ def test_versions_are_fixed() -> None:
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
     names = {line.split("==")[0].lower() for line in lines}
     wanted = re.findall(r'^    "([\w-]+)>=', (REPOSITORY / "pyproject.toml").read_text().split("dependencies = [")[1].split("]")[0], re.MULTILINE)
-    assert {name.lower() for name in wanted} <= names
+    missing = {name.lower() for name in wanted} - names
+    assert not missing, f"deploy/constraints.txt lacks the versions of {', '.join(sorted(missing))}: pip list --format=freeze says them"
     assert re.search(r"^ARG BASE=python:3\.\d+\.\d+-slim-\w+$", DOCKERFILE.read_text(), re.MULTILINE)
 
 

@@ -88,6 +88,38 @@ def test_analytic_gradient_equals_autograd(limit: float) -> None:
     assert bool((rgb.grad[~kept] == 0).all())
 
 
+@pytest.mark.parametrize("name", ["L2", "Huber"])
+def test_relaxed_gradient_is_that_of_a_sample_before_what_is_behind(name: str) -> None:
+    """By autograd: only this sample's colour and density move, the pixel is it in front of a colour that stands still."""
+    rgb, raw, dt, valid = random_rays()
+    raw = raw.clamp(max=3)
+    background, target = torch.rand(len(rgb), 3, dtype=torch.float64), torch.rand(len(rgb), 3, dtype=torch.float64)
+    colour, transmittance, _, _ = reference.composite(rgb, raw, dt, valid, 0.0)
+    final = colour + transmittance[:, None] * background
+    kept, values = per_sample(rgb, raw, dt, valid, 0.0)
+    ray = kept.nonzero()[:, 0]
+    d_rgb, d_raw = reference.relaxed_backward(**values, target=target[ray], final=final[ray], loss=LOSSES[name])
+    behind = (final[ray] - values["prefix"]) / values["after"][:, None]
+    own, density = values["rgb"].clone().requires_grad_(), values["raw"].clone().requires_grad_()
+    alpha = (1 - torch.exp(-torch.exp(density) * values["dt"]))[:, None]
+    loss, _ = loss_and_gradient((1 - alpha) * behind + alpha * own, target[ray], LOSSES[name])
+    before = values["after"] / (1 - alpha[:, 0].detach())  # the light that reaches the sample weighs it
+    (loss.sum(-1) * before).sum().backward()
+    assert own.grad is not None
+    assert density.grad is not None
+    assert torch.allclose(d_rgb, own.grad, atol=1e-12)
+    assert torch.allclose(d_raw, density.grad, atol=1e-12)
+
+
+def test_relaxed_gradient_of_an_opaque_sample_is_its_own_error() -> None:
+    one = torch.ones(1, dtype=torch.float64)
+    rgb, target = torch.tensor([[0.2, 0.5, 0.9]], dtype=torch.float64), torch.tensor([[0.25, 0.5, 0.2]], dtype=torch.float64)
+    arguments = {"raw": 5 * one, "dt": 10 * one, "weight": one, "after": 0 * one, "prefix": rgb, "final": rgb}
+    d_rgb, d_raw = reference.relaxed_backward(rgb=rgb, target=target, loss=LOSSES["L2"], **arguments)
+    assert torch.allclose(d_rgb, 2 * (rgb - target))
+    assert float(d_raw) == 0
+
+
 def test_derivative_of_density_is_limited() -> None:
     raw = torch.tensor([20.0, 15.0, -20.0], dtype=torch.float64)
     ones = torch.ones(3, dtype=torch.float64)
@@ -209,6 +241,32 @@ def test_backward(count: int, written: int, mean_density: float, device: torch.d
     assert untouched(d_raw[written:])
 
 
+@pytest.mark.parametrize("first_step", [0, 7, 8])
+def test_relaxed_backward(first_step: int, device: torch.device) -> None:
+    """From its first step on the relaxed gradient, before it the ordinary one, to the bit."""
+    inputs = sample_inputs(97, 11, device)
+    targets, hyper = torch.rand(11, 3, device=device), torch.ones(N_HYPER, device=device)
+    scale, state = torch.tensor([0.25], device=device), torch.tensor([7, 11, 0, 0], device=device)
+    count = torch.tensor([90], dtype=torch.int32, device=device)
+    d_rgb, d_raw = marked(97, 3, device=device), marked(97, device=device)
+    records, ends = [inputs[name] for name in ORDER[:8]], [inputs[name] for name in ORDER[8:]]
+    rule = (scale, state, first_step, LOSSES["Huber"], count, hyper, 0.3)
+    torch.ops.nerfleet.relaxed_backward(*records, targets, *ends, *rule, d_rgb, d_raw)
+    plain_rgb, plain_raw = marked(97, 3, device=device), marked(97, device=device)
+    torch.ops.nerfleet.composite_backward(*records, *ends, count, hyper, 0.3, plain_rgb, plain_raw)
+    assert untouched(d_rgb[90:])
+    assert untouched(d_raw[90:])
+    if first_step == 8:
+        assert torch.equal(d_rgb[:90], plain_rgb[:90])
+        assert torch.equal(d_raw[:90], plain_raw[:90])
+        return
+    host = {name: value.cpu() if name == "ray_indices" else value.cpu().double() for name, value in inputs.items()}
+    rays, names = host["ray_indices"].long(), ("rgb", "raw", "dt", "weight", "after", "prefix")
+    expected, _ = reference.relaxed_backward(*(host[name] for name in names), targets.cpu().double()[rays], host["final"][rays], LOSSES["Huber"])
+    assert_close(d_rgb[:90], 0.25 * expected[:90], torch.float32, 64)
+    assert not torch.equal(d_raw[:90], plain_raw[:90])
+
+
 def test_schema_and_fake(device: torch.device) -> None:
     inputs = loss_inputs(8, 8, device)
     buffers = (torch.zeros(8, 3, device=device), torch.zeros(8, 3, device=device), torch.zeros(1, device=device))
@@ -218,3 +276,6 @@ def test_schema_and_fake(device: torch.device) -> None:
     samples = sample_inputs(9, 3, device)
     count, outputs = torch.tensor([9], dtype=torch.int32, device=device), (torch.zeros(9, 3, device=device), torch.zeros(9, device=device))
     check_op(torch.ops.nerfleet.composite_backward.default, (*(samples[n] for n in ORDER), count, torch.zeros(N_HYPER, device=device), 0.1, *outputs))
+    rule = (torch.ones(1, device=device), torch.zeros(N_STATE, dtype=torch.int64, device=device), 0, 0, count, torch.zeros(N_HYPER, device=device), 0.1)
+    records, ends = [samples[n] for n in ORDER[:8]], [samples[n] for n in ORDER[8:]]
+    check_op(torch.ops.nerfleet.relaxed_backward.default, (*records, samples["final"], *ends, *rule, *outputs))

@@ -115,6 +115,22 @@ def test_gradient_of_compositing(mean_density: float, backend: Backend, generato
     assert (d_raw[800:] == marked(1)).all()
 
 
+@pytest.mark.parametrize("kind", range(7))
+@pytest.mark.parametrize("first_step", [4, 6])
+def test_gradient_that_favours_surfaces(first_step: int, kind: int, backend: Backend, generator: torch.Generator) -> None:
+    n, s = 100, 300
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=generator)
+
+    rays = torch.randint(0, n, (s,), generator=generator, dtype=torch.int32)
+    samples = (rays, random(s, 3), torch.randn(s, generator=generator) * 3, random(s) * 0.3, random(s) * 0.01, random(s), random(s) + 1e-3, random(s, 3))
+    ends = (random(n, 3), torch.randn(n, 3, generator=generator) * 1e-3, random(n, 3))
+    rule = (torch.tensor([0.5]), torch.tensor([5, n, 0, 0]), first_step, kind, torch.tensor([250], dtype=torch.int32), torch.tensor([0.0, 0.0, 0.0, 0.5]), 0.1)
+    _, d_raw = compare(backend, "relaxed_backward", (*samples, *ends, *rule), [marked(s, 3), marked(s)], rtol=1e-3)
+    assert (d_raw[250:] == marked(1)).all()
+
+
 @pytest.mark.parametrize("step", [0, 1, 5, 19_999, 20_000, 30_001, 60_000])
 def test_schedule(step: int, backend: Backend) -> None:
     state, hyper, expected = torch.tensor([step, 4096, 2, 1]), torch.zeros(4), torch.zeros(4)

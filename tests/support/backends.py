@@ -13,7 +13,7 @@ from tests.support import emulator
 FOLDERS = {
     "hash_grid": "hash_grid", "hash_grid_backward": "hash_grid", "hash_grid_gradient": "hash_grid", "field": "field", "field_density": "field",
     "field_backward": "field", "trace": "trace", "render_rays": "trace", "sample_order": "order", "sample_rays": "rays", "camera_rays": "rays",
-    "ray_loss": "composite", "composite_backward": "composite", "begin": "control", "advance": "control", "adam": "adam",
+    "ray_loss": "composite", "composite_backward": "composite", "relaxed_backward": "composite", "begin": "control", "advance": "control", "adam": "adam",
     "occupancy_sample": "occupancy", "occupancy_splat": "occupancy", "occupancy_update": "occupancy",
 }  # fmt: skip
 """Folder of each op."""

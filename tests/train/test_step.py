@@ -189,6 +189,21 @@ def test_compiling_leaves_no_trace(scene: Scene) -> None:
     assert torch.equal(compiled.control.stats, fresh.control.stats)
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_surfaces_are_favoured_from_their_step_on(scene: Scene, device: str) -> None:
+    """At batch 2^12 a step counts as 1/64: reference step 1 is step 64, and before it nothing differs."""
+    plain, late = new_step(scene, torch.device(device)), new_step(scene, torch.device(device), surface_from=1)
+    early = new_step(scene, torch.device(device), surface_from=0)
+    for i in range(3):
+        for step in (plain, late, early):
+            step(i)
+    assert torch.equal(plain.table.master, late.table.master)
+    assert torch.equal(plain.mlp.master, late.mlp.master)
+    assert not torch.equal(plain.table.master, early.table.master)
+    assert bool(torch.isfinite(early.table.master).all())
+    assert int(early.control.state[STATE_SKIPPED]) == 0
+
+
 def test_a_step_with_more_samples_than_slots_has_no_gradient(scene: Scene) -> None:
     """On CUDA it would be chance which samples are trained on."""
     step = new_step(scene)

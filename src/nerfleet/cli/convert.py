@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from nerfleet.cli.flags import print_json, say
+from nerfleet.cli.mesh import chosen_box, told_placement
 from nerfleet.errors import NerfleetError
 
 SUMMARY = "a model to .ingp or .msgpack"
@@ -21,15 +23,18 @@ class Arguments:
     Examples:
         nerfleet convert runs/fox fox.ingp
         nerfleet convert fox.ingp fox.msgpack
+        nerfleet convert fox.ingp head.ingp --crop=-1,-1,-1,1,1,1.5
 
     Attributes:
         model: an .ingp or .msgpack file, or a run folder.
         to: the .ingp or .msgpack file to write; an existing one is replaced.
+        crop: keep only this box, x0,y0,z0,x1,y1,z1 in the photographs' units and axes, in pictures and meshes; none: the whole scene box again.
         json: print one JSON object.
     """
 
     model: Annotated[Path, tyro.conf.Positional]
     to: Annotated[Path, tyro.conf.Positional]
+    crop: str = ""
     json: bool = False
 
 
@@ -44,7 +49,11 @@ def run(arguments: Arguments) -> None:
     source = model_file(arguments.model)
     if arguments.to.exists() and arguments.to.samefile(source):
         raise NerfleetError(str(arguments.to), "is the model itself", "choose another name")
-    write_snapshot(arguments.to, read_snapshot(source))
+    snapshot = read_snapshot(source)
+    if arguments.crop:
+        model = dataclasses.replace(snapshot.model, render_aabb=chosen_box(arguments.crop, snapshot.model, told_placement(snapshot.document, str(source))))
+        snapshot = dataclasses.replace(snapshot, model=model)
+    write_snapshot(arguments.to, snapshot)
     size_bytes = arguments.to.stat().st_size
     if arguments.json:
         print_json({"model": str(arguments.to), "size_bytes": size_bytes})

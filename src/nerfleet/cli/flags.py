@@ -47,6 +47,24 @@ def parse_views(text: str, n_views: int, flag: str = "views") -> list[int]:
     return chosen
 
 
+def parse_box(text: str) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    """``x0,y0,z0,x1,y1,z1`` -> its two corners.
+
+    Raises:
+        NerfleetError: not six finite numbers, or a maximum that is not above its minimum.
+    """
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 6 or not all(map(math.isfinite, numbers)):
+        raise NerfleetError(f"--crop {text}", "is not a box", "write x0,y0,z0,x1,y1,z1, for example --crop=-1,-1,0,1,1,2")
+    low, high = (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5])
+    if not all(a < b for a, b in zip(low, high)):
+        raise NerfleetError(f"--crop {text}", "has a maximum that is not above its minimum", "write the minimum first")
+    return low, high
+
+
 def print_json(answer: dict[str, Any]) -> None:
     """The one object of ``--json``; what JSON has no number for (infinite, not a number) becomes null."""
     sys.stdout.write(json.dumps(_finite(answer), allow_nan=False) + "\n")

@@ -214,10 +214,8 @@ def _own_split(file: Path) -> Split:
 
 
 def _mesh(flags: argparse.Namespace, model: Path) -> None:
-    try:
-        from nerfleet.cli import mesh  # type: ignore[attr-defined,unused-ignore]
-    except ImportError:
-        raise NerfleetError("--save_mesh", "meshes are not built into this version", "leave it out") from None
+    from nerfleet.cli import mesh
+
     wanted: dict[str, Any] = {"model": model, "out": flags.save_mesh, "resolution": flags.marching_cubes_res, "device": flags.device}
     if flags.marching_cubes_density_thresh is not None:
         wanted["threshold"] = math.exp(flags.marching_cubes_density_thresh)

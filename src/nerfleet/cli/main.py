@@ -28,6 +28,7 @@ VERBS: dict[str, str] = {
     "train": "train a radiance field on a scene; resumes by itself",
     "eval": "PSNR and SSIM of a model on a scene's photographs",
     "render": "pictures, depth maps or video of a model",
+    "mesh": "a model as a textured mesh or point cloud",
     "info": "what a scene or a model holds",
     "convert": "a model to .ingp or .msgpack",
     "plan": "which GPUs and strategy, how long, how much memory",

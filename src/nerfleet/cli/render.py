@@ -132,6 +132,7 @@ def run(arguments: Arguments) -> None:
     from nerfleet.render.pictures import require_openexr
     from nerfleet.snapshot.ingp import read_snapshot
     from nerfleet.snapshot.load import model_file
+    from nerfleet.snapshot.placement import read_placement
     from nerfleet.train.trainer import choose_device
 
     device = choose_device(arguments.device)
@@ -139,7 +140,7 @@ def run(arguments: Arguments) -> None:
         require_openexr(arguments.out)
     file = model_file(arguments.model)
     snapshot = read_snapshot(file)
-    placement = _placement(snapshot, file)
+    placement = read_placement(snapshot.document)
     shot = make_shot(arguments, snapshot.model, placement)
     job = _job(arguments, snapshot, placement, background)
     begin = time.perf_counter()
@@ -151,23 +152,12 @@ def run(arguments: Arguments) -> None:
     _answer(arguments, shot, job, placement, seconds)
 
 
-def _placement(snapshot: Snapshot, file: Path) -> Placement | None:
-    """Where the scene lies; a model that does not tell, or not in a way that is understood, is rendered all the same."""
-    from nerfleet.snapshot.placement import read_placement
-
-    try:
-        return read_placement(snapshot.document, str(file))
-    except NerfleetError as error:
-        say(f"warning: {error}: the scene's own units and cameras are not known")
-        return None
-
-
-def _job(arguments: Arguments, snapshot: Snapshot, placement: Placement | None, background: tuple[float, float, float] | None) -> Job:
+def _job(arguments: Arguments, snapshot: Snapshot, placement: Placement, background: tuple[float, float, float] | None) -> Job:
     from nerfleet.render.develop import MAX_DEPTH, Look
     from nerfleet.render.sequence import INTERNAL, Job
 
     video = is_video(arguments.out)
-    transform = INTERNAL if placement is None else placement.transform
+    transform = placement.transform or INTERNAL
     look = Look(background or (0.0, 0.0, 0.0) if video else background, arguments.exposure)
     unit = DEPTH_REACH * snapshot.model.aabb_scale / MAX_DEPTH / transform.scale
     layers: dict[str, Any] = {"depth": arguments.depth, "normals": arguments.normals, "depth_unit": unit, "transform": transform}
@@ -194,13 +184,13 @@ def _render(arguments: Arguments, snapshot: Snapshot, device: torch.device, shot
     return render_pictures(model, shot, job, out, finished)
 
 
-def _answer(arguments: Arguments, shot: Shot, job: Job, placement: Placement | None, seconds: float) -> None:
+def _answer(arguments: Arguments, shot: Shot, job: Job, placement: Placement, seconds: float) -> None:
     """What was written, as JSON or in words."""
     from nerfleet.render.sequence import picture_files
 
     files = [arguments.out] if job.kind == "video" else [file for name in shot.names for file in picture_files(arguments.out, name, job)]
     width, height = (int(v) for v in shot.cameras.resolution[0])
-    n, units = len(shot.names), "scene" if placement is not None else "internal"
+    n, units = len(shot.names), "scene" if placement.transform is not None else "internal"
     if arguments.json:
         answer: dict[str, Any] = {"files": [str(file) for file in files], "width": width, "height": height, "ms_per_image": 1000 * seconds / n}
         answer |= {"n_pictures": n, "seconds": seconds}

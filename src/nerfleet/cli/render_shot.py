@@ -25,7 +25,7 @@ SMOOTH_SPP = 16
 """Samples per pixel under which blur shows as grain."""
 
 
-def make_shot(arguments: Arguments, model: Model, placement: Placement | None) -> Shot:
+def make_shot(arguments: Arguments, model: Model, placement: Placement) -> Shot:
     """The cameras that the flags name. Raises NerfleetError."""
     if arguments.scene is not None and not arguments.flight:
         shot = _scene_shot(arguments)
@@ -37,7 +37,7 @@ def make_shot(arguments: Arguments, model: Model, placement: Placement | None) -
     return shot
 
 
-def _path(arguments: Arguments, model: Model, placement: Placement | None) -> CameraPath:
+def _path(arguments: Arguments, model: Model, placement: Placement) -> CameraPath:
     from nerfleet.render.camera_path import read_camera_path, write_camera_path
     from nerfleet.render.orbit import flight_path, orbit_path
 
@@ -53,7 +53,7 @@ def _path(arguments: Arguments, model: Model, placement: Placement | None) -> Ca
     return path
 
 
-def _orbit(arguments: Arguments, model: Model, placement: Placement | None) -> Orbit:
+def _orbit(arguments: Arguments, model: Model, placement: Placement) -> Orbit:
     """Around what the photographs look at; without their cameras, around the middle of the (cropped) scene box."""
     import math
 
@@ -61,7 +61,7 @@ def _orbit(arguments: Arguments, model: Model, placement: Placement | None) -> O
     from nerfleet.render.renderer import render_box
 
     up = internal_up(placement)
-    orbit = find_orbit(placement.cameras, up) if placement is not None and placement.cameras is not None else None
+    orbit = find_orbit(placement.cameras, up) if placement.cameras is not None else None
     if orbit is None:
         box = render_box(model)
         x, y, z = box.mean(0).tolist()
@@ -77,13 +77,11 @@ def _orbit(arguments: Arguments, model: Model, placement: Placement | None) -> O
     return dataclasses.replace(orbit, fov=arguments.fov or orbit.fov)
 
 
-def internal_up(placement: Placement | None) -> tuple[float, float, float]:
+def internal_up(placement: Placement) -> tuple[float, float, float]:
     """Unit vector in internal axes; file z, which is internal y, where the model does not tell."""
     import torch
 
-    if placement is None:
-        return (0.0, 1.0, 0.0)
-    x, y, z = placement.transform.directions_to_internal(torch.tensor(placement.up)).tolist()
+    x, y, z = torch.nn.functional.normalize(torch.tensor(placement.up), dim=0).tolist()
     return (x, y, z)
 
 
@@ -137,13 +135,13 @@ def _scene_shot(arguments: Arguments) -> Shot:
     return Shot(cameras, tuple(names))
 
 
-def _with_aperture(arguments: Arguments, shot: Shot, model: Model, placement: Placement | None) -> Shot:
+def _with_aperture(arguments: Arguments, shot: Shot, model: Model, placement: Placement) -> Shot:
     """--aperture and --focus, which are given in the scene's units, instead of a path's own."""
     from nerfleet.render.depth_of_field import ThinLens
 
     if arguments.aperture is None and arguments.focus is None:
         return shot
-    scale = placement.transform.scale if placement is not None else 1.0
+    scale = placement.transform.scale if placement.transform is not None else 1.0
     lenses = []
     for i in range(len(shot.names)):
         own = shot.lens(i) or ThinLens()

@@ -56,6 +56,7 @@ class Arguments:
         background: what is behind transparent pixels while training.
         nerf_compatibility: blend in sRGB, black background, constant steps, as the original NeRF.
         near_distance: density nearer to a camera than this is pushed away.
+        surface_from: favour surfaces, for meshes, from this step of 2^18 samples on (later than the coarse shape); -1: never.
         train_on_all: also train on held-out views.
         strict: warnings about the scene are errors.
         checkpoint_every: time between checkpoints, such as 30s or 5m.
@@ -84,6 +85,7 @@ class Arguments:
     background: Literal["random", "black", "white"] = "random"
     nerf_compatibility: bool = False
     near_distance: float = 0.3
+    surface_from: int = -1
     device: Device = "auto"
     seed: int = 1337
     train_on_all: bool = False
@@ -165,6 +167,7 @@ def config_from(arguments: Arguments, device_type: str, world_size: int = 1) -> 
         background="black" if arguments.nerf_compatibility else arguments.background,
         nerf_compatibility=arguments.nerf_compatibility,
         near_distance=arguments.near_distance,
+        surface_from=arguments.surface_from,
         checkpoint_every_seconds=seconds(arguments.checkpoint_every),
         eval_every_steps=arguments.eval_every,
         eval_pixels=arguments.pixels,

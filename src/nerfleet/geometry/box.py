@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from nerfleet.errors import NerfleetError
+from nerfleet.geometry.poses import SceneTransform
+
 
 def scene_box(aabb_scale: float) -> Tensor:
     """[2, 3] float32, minimum and maximum of the cube with edge ``aabb_scale`` around 0.5."""
@@ -20,6 +23,21 @@ def to_unit_cube(points: Tensor, aabb_scale: float) -> Tensor:
 def from_unit_cube(points: Tensor, aabb_scale: float) -> Tensor:
     """Inverse of :func:`to_unit_cube`."""
     return (points - 0.5) * aabb_scale + 0.5
+
+
+def crop_box(corners: tuple[tuple[float, float, float], tuple[float, float, float]], transform: SceneTransform, aabb_scale: float) -> Tensor:
+    """[2, 3] float32 internal space: a crop box given in the scene file's units and axes, which stays parallel to the axes.
+
+    Raises:
+        NerfleetError: the box misses the scene box.
+    """
+    ends = transform.points_to_internal(torch.tensor(corners, dtype=torch.float64))
+    box, whole = torch.stack([ends.amin(0), ends.amax(0)]).float(), scene_box(aabb_scale)
+    if bool((box[1] <= whole[0]).any() or (box[0] >= whole[1]).any()):
+        reach = transform.points_to_file(whole.double())
+        low, high = (" ".join(f"{v:.3g}" for v in row) for row in (reach.amin(0).tolist(), reach.amax(0).tolist()))
+        raise NerfleetError("crop box", "lies outside of the scene box", f"the scene box reaches from {low} to {high}")
+    return box
 
 
 def ray_box(origins: Tensor, directions: Tensor, box: Tensor) -> tuple[Tensor, Tensor]:

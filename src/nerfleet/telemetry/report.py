@@ -66,6 +66,7 @@ class Report:
         headlines: big numbers, most important first.
         curves: each is drawn against steps and against seconds.
         views: held-out pictures.
+        mesh_views: the same of a textured mesh in place of the model.
         video: an MP4 file's bytes (the turntable).
         settings: the effective configuration, nested mappings of plain values.
         environment: versions, CPU, GPU, threads.
@@ -79,6 +80,7 @@ class Report:
     headlines: tuple[Headline, ...] = ()
     curves: tuple[Curve, ...] = ()
     views: tuple[HeldOutView, ...] = ()
+    mesh_views: tuple[HeldOutView, ...] = ()
     video: bytes | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -126,7 +128,9 @@ def _sections(report: Report) -> Iterator[str]:
         items = "".join(f"<li>{escape(note)}</li>" for note in report.notes)
         yield f'<section><h2>Notes</h2><ul class="notes">{items}</ul></section>'
     if report.views:
-        yield _views(report.views)
+        yield _views(report.views, "Held-out views", "Views that training never saw.")
+    if report.mesh_views:
+        yield _views(report.mesh_views, "Textured mesh", "The exported mesh in views that training never saw, compared where these show something.")
     if report.curves:
         charts = [
             line_chart(x, curve.values, label, curve.name, curve.log)
@@ -159,7 +163,7 @@ def _opening(report: Report) -> str:
     return f'<section class="plain"><div class="{css_class}">{video}<div class="tiles">{tiles}</div></div></section>'
 
 
-def _views(views: tuple[HeldOutView, ...]) -> str:
+def _views(views: tuple[HeldOutView, ...], title: str, about: str) -> str:
     """Photograph, rendering and difference of each held-out view."""
     captions = '<div class="captions"><span>photograph</span><span>rendering</span><span>difference</span></div>'
     figures = []
@@ -176,9 +180,9 @@ def _views(views: tuple[HeldOutView, ...]) -> str:
             f'<span class="score">{escape(score)}</span></figcaption></figure>'
         )
     scale = f'0 <span class="scale"></span> {DIFFERENCE_RANGE:g} of 1'
-    hint = f"Views that training never saw. Difference: mean absolute sRGB error, {scale}."
+    hint = f"{about} Difference: mean absolute sRGB error, {scale}."
     grid = f'<div class="views">{"".join(figures)}</div>'
-    return f'<section class="long"><h2>Held-out views</h2><p class="hint">{hint}</p>{grid}</section>'
+    return f'<section class="long"><h2>{title}</h2><p class="hint">{hint}</p>{grid}</section>'
 
 
 def _stages(stages_ms: Mapping[str, float]) -> str:

@@ -22,7 +22,7 @@ from nerfleet.config import TrainConfig
 from nerfleet.data.scene import Scene
 from nerfleet.geometry.cameras import Cameras
 from nerfleet.kernels.composite.reference import LOSSES
-from nerfleet.kernels.control.op import COUNT_ORDERED, RAY_MULTIPLE, STATE_STEP
+from nerfleet.kernels.control.op import COUNT_ORDERED, RAY_MULTIPLE, STATE_RAYS, STATE_STEP
 from nerfleet.kernels.march.reference import MAX_SAMPLES, N_CELLS
 from nerfleet.kernels.rays.op import BACKGROUNDS
 from nerfleet.nn.field import ParameterGroup, field_spec, initial_mlp, initial_table
@@ -143,15 +143,26 @@ class TrainStep:
             rays.gradient, rays.final, control.loss_sum, control.counters,
         )  # fmt: skip
         self.parallel.weigh(rays.gradient, control.loss_sum, control.state, self.rank_state)
-        ops.composite_backward(
-            samples.ray_indices, samples.rgb, samples.raw, samples.t, samples.dt, samples.weight, samples.after, samples.prefix, rays.gradient, rays.final,
-            count, control.hyper, config.near_distance, samples.d_rgb, samples.d_raw,
-        )  # fmt: skip
+        self._composite_backward(count)
         ops.field_backward(
             samples.features, samples.ray_indices, rays.directions, self.mlp.weights, self.spec.density_dims, self.spec.rgb_dims, samples.d_rgb, samples.d_raw,
             count, samples.order, self.mlp.gradient, samples.d_features,
         )  # fmt: skip
         ops.hash_grid_backward(samples.positions, samples.d_features, *self.spec.arguments[:4], self.table.gradient, count, samples.order)
+
+    def _composite_backward(self, count: Tensor) -> None:
+        """Gradients of the samples' colours and densities."""
+        ops, config, rays, samples, control = self.ops, self.config, self.rays, self.samples, self.control
+        records = (samples.ray_indices, samples.rgb, samples.raw, samples.t, samples.dt, samples.weight, samples.after, samples.prefix)
+        end = (count, control.hyper, config.near_distance, samples.d_rgb, samples.d_raw)
+        if config.surface_from < 0:
+            ops.composite_backward(*records, rays.gradient, rays.final, *end)
+            return
+        scale = config.loss_scale / self.rank_state[STATE_RAYS : STATE_RAYS + 1].float()
+        self.parallel.weigh(scale, torch.zeros_like(control.loss_sum), control.state, self.rank_state)
+        first_step = math.ceil(config.surface_from / config.reference_step_ratio)
+        rule = (scale, self.rank_state, first_step, LOSSES[config.network.loss])
+        ops.relaxed_backward(*records, rays.targets, rays.gradient, rays.final, *rule, *end)
 
     def update(self) -> None:
         """Gradients of all ranks -> new weights; then on to the next step."""

@@ -1,8 +1,8 @@
 // Loss of rays and gradient of compositing; one thread a ray, one thread a sample. Arguments: composite/op.py.
 #include "numbers.cuh"
 
-constexpr int STATE_RAYS = 1, COUNT_NONFINITE = 3, HYPER_MEAN_DENSITY = 3;
-constexpr float RAW_LIMIT = 15.0f, MEAN_DENSITY_FLOOR = 0.01f, PUSH = 1e-4f, EMPTY_RAW = -10.0f, HUBER_DELTA = 0.1f;
+constexpr int STATE_STEP = 0, STATE_RAYS = 1, COUNT_NONFINITE = 3, HYPER_MEAN_DENSITY = 3;
+constexpr float RAW_LIMIT = 15.0f, MEAN_DENSITY_FLOOR = 0.01f, PUSH = 1e-4f, EMPTY_RAW = -10.0f, HUBER_DELTA = 0.1f, MIN_AFTER = 1e-6f;
 enum Loss { HUBER, L2, RELATIVE_L2, L1, MAPE, SMAPE, LOG_L1 };
 
 // Value and derivative for one channel.
@@ -57,6 +57,14 @@ ray_loss(const float* rgb, const float* transmittance, const float* targets, con
     }
 }
 
+// d loss/d raw density of a sample with d loss/d colour g, and the two regularisers.
+__device__ __forceinline__ float density_gradient(float raw, float t, float dt, float slope_of_colour, const float* hyper, float near_distance) {
+    float d = __expf(clamped(raw, -RAW_LIMIT, RAW_LIMIT)) * dt * slope_of_colour;
+    if (hyper[HYPER_MEAN_DENSITY] < MEAN_DENSITY_FLOOR && raw < 0.0f) d -= PUSH;
+    if (raw > EMPTY_RAW && t < near_distance) d += PUSH;
+    return d;
+}
+
 extern "C" __global__ void __launch_bounds__(256)
 composite_backward(const int* ray_indices, const float* rgb, const float* raw, const float* t, const float* dt, const float* weight,
                    const float* after, const float* prefix, const float* gradient, const float* final, const int* count, int capacity,
@@ -66,9 +74,26 @@ composite_backward(const int* ray_indices, const float* rgb, const float* raw, c
     const int ray = ray_indices[i];
     const vec3 g = load3(gradient + 3 * ray), behind = load3(final + 3 * ray) - load3(prefix + 3 * i);
     store3(d_rgb + 3 * i, weight[i] * g);
-    const float density_slope = __expf(clamped(raw[i], -RAW_LIMIT, RAW_LIMIT));
-    float d = density_slope * dt[i] * dot(g, after[i] * load3(rgb + 3 * i) - behind);
-    if (hyper[HYPER_MEAN_DENSITY] < MEAN_DENSITY_FLOOR && raw[i] < 0.0f) d -= PUSH;
-    if (raw[i] > EMPTY_RAW && t[i] < near_distance) d += PUSH;
-    d_raw[i] = d;
+    d_raw[i] = density_gradient(raw[i], t[i], dt[i], dot(g, after[i] * load3(rgb + 3 * i) - behind), hyper, near_distance);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+relaxed_backward(const int* ray_indices, const float* rgb, const float* raw, const float* t, const float* dt, const float* weight,
+                 const float* after, const float* prefix, const float* targets, const float* gradient, const float* final, const float* scale,
+                 const long long* state, int first_step, int kind, const int* count, int capacity, const float* hyper, float near_distance,
+                 float* d_rgb, float* d_raw) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= min(*count, capacity)) return;
+    const int ray = ray_indices[i];
+    const vec3 colour = load3(rgb + 3 * i), behind = load3(final + 3 * ray) - load3(prefix + 3 * i);
+    vec3 g = load3(gradient + 3 * ray);
+    if (state[STATE_STEP] >= first_step) {
+        const float through = expf(-expf(raw[i]) * dt[i]), whole = through / fmaxf(after[i], MIN_AFTER);
+        const vec3 mix = whole * behind + (1.0f - through) * colour, target = load3(targets + 3 * ray);
+        g.x = scale[0] * loss_of(kind, mix.x, target.x).y;
+        g.y = scale[0] * loss_of(kind, mix.y, target.y).y;
+        g.z = scale[0] * loss_of(kind, mix.z, target.z).y;
+    }
+    store3(d_rgb + 3 * i, weight[i] * g);
+    d_raw[i] = density_gradient(raw[i], t[i], dt[i], dot(g, after[i] * colour - behind), hyper, near_distance);
 }

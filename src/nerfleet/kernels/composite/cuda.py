@@ -28,3 +28,13 @@ def composite_backward(
     samples = (ray_indices, rgb, raw, t, dt, weight, after, prefix)
     arguments = (*samples, gradient, final, count, len(raw), hyper, near_distance, d_rgb, d_raw)
     Program(SOURCE).launch("composite_backward", (-(-len(raw) // BLOCK),), BLOCK, *arguments, device=rgb.device)
+
+
+def relaxed_backward(
+    ray_indices: Tensor, rgb: Tensor, raw: Tensor, t: Tensor, dt: Tensor, weight: Tensor, after: Tensor, prefix: Tensor, targets: Tensor,
+    gradient: Tensor, final: Tensor, scale: Tensor, state: Tensor, first_step: int, loss: int, count: Tensor, hyper: Tensor, near_distance: float,
+    d_rgb: Tensor, d_raw: Tensor,
+) -> None:  # fmt: skip
+    samples = (ray_indices, rgb, raw, t, dt, weight, after, prefix)
+    arguments = (*samples, targets, gradient, final, scale, state, first_step, loss, count, len(raw), hyper, near_distance, d_rgb, d_raw)
+    Program(SOURCE).launch("relaxed_backward", (-(-len(raw) // BLOCK),), BLOCK, *arguments, device=rgb.device)

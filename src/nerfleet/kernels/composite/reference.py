@@ -15,6 +15,8 @@ RAW_LIMIT = 15.0
 """The derivative of the density's exponential is taken at raw density clamped to +-RAW_LIMIT."""
 LOSSES = {"Huber": 0, "L2": 1, "RelativeL2": 2, "L1": 3, "MAPE": 4, "SMAPE": 5, "LogL1": 6}
 HUBER_DELTA = 0.1
+MIN_AFTER = 1e-6
+"""What is left behind a sample counts as at least this much when its colour is made whole."""
 
 
 def composite(rgb: Tensor, raw: Tensor, dt: Tensor, valid: Tensor, min_transmittance: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -81,3 +83,24 @@ def composite_backward(
     d_rgb = weight[:, None] * gradient
     d_raw = torch.exp(raw.clamp(-RAW_LIMIT, RAW_LIMIT)) * dt * (gradient * (after[:, None] * rgb - (final - prefix))).sum(-1)
     return d_rgb, d_raw
+
+
+def relaxed_backward(
+    rgb: Tensor, raw: Tensor, dt: Tensor, weight: Tensor, after: Tensor, prefix: Tensor, target: Tensor, final: Tensor, loss: int
+) -> tuple[Tensor, Tensor]:
+    """Gradients that favour surfaces: each sample is asked to explain its ray's pixel alone.
+
+    As :func:`composite_backward`, but d loss/d colour is taken at (1 - alpha) B + alpha rgb, the sample in front of what lies behind
+    it, B = (final - prefix) / T_after, and not at the ray's whole colour. Where alpha nears 1 a sample's own colour is compared with
+    the pixel; fog that is right only in sum gains nothing. Source: the radiance field loss, relaxed ("Radiance Surfaces", 2025).
+
+    Args:
+        target [n, 3]: pixel of each sample's ray. Others as in :func:`composite_backward`.
+
+    Returns:
+        d_rgb [n, 3], d_raw [n], unscaled.
+    """
+    alpha, behind = 1 - torch.exp(-torch.exp(raw) * dt), final - prefix
+    mix = (1 - alpha)[:, None] * behind / after.clamp_min(MIN_AFTER)[:, None] + alpha[:, None] * rgb
+    _, gradient = loss_and_gradient(mix, target, loss)
+    return composite_backward(rgb, raw, dt, weight, after, prefix, gradient, final)
