@@ -39,17 +39,6 @@ def test_decoded_parts_make_the_whole(tmp_path: Path) -> None:
             begin += len(scene.pixels)
 
 
-def test_whole_views_are_complete_and_held_once(tmp_path: Path) -> None:
-    path = write_cube_scene(tmp_path / "cube")
-    for n in (1, 3, 8, 20):
-        parts = [load_scene(path, train_on_all=True, part=Part(i / n, (i + 1) / n, whole_views=True)) for i in range(n)]
-        assert [view for part in parts for view in part.complete_views()] == list(range(8))
-        whole = load_scene(path, train_on_all=True)
-        for part in parts:
-            for view in part.complete_views():
-                assert torch.equal(part.image(view), whole.image(view))
-
-
 def test_a_photograph_that_one_part_cannot_decode_is_left_out_of_all(tmp_path: Path) -> None:
     path = write_cube_scene(tmp_path / "cube")
     damaged = tmp_path / "cube" / "images" / "0004.png"

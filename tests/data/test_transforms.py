@@ -214,7 +214,7 @@ def test_progress_and_workers(cube: Path) -> None:
 
 
 def test_memory_that_cannot_be_had(cube: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nerfleet.data.decode._available_bytes", lambda: 1000)
+    monkeypatch.setattr("nerfleet.data.decode.available_bytes", lambda: 1000)
     with pytest.raises(NerfleetError, match="the photographs need .* are free: use --downscale 2"):
         load(cube)
 

@@ -14,7 +14,7 @@ from nerfleet.kernels.field.spec import FieldSpec
 from nerfleet.kernels.hash_grid import fixed_point
 from nerfleet.kernels.hash_grid import reference as grid_reference
 from nerfleet.kernels.hash_grid.op import grid_arguments
-from nerfleet.kernels.hash_grid.spec import GridSpec
+from nerfleet.kernels.hash_grid.spec import LEVEL_INTS, GridSpec
 
 GRIDS = {
     "base": GridSpec(8, 4, 14, 16, 2.0),
@@ -61,6 +61,21 @@ def test_encoding(name: str, n: int, backend: Backend, generator: torch.Generato
     table, _ = parameters(FieldSpec(grid), generator)
     expected = grid_reference.hash_grid(positions, table.float(), *grid_arguments(grid))
     torch.testing.assert_close(backend("hash_grid", positions, table, *grid_arguments(grid)).float(), expected, rtol=2e-3, atol=1e-3)
+
+
+def test_gradient_of_some_levels(backend: Backend, generator: torch.Generator) -> None:
+    """Columns of all levels' gradients give the same as all levels at once."""
+    grid = GridSpec(n_levels=8, n_features=4, log2_hashmap_size=10, base_resolution=4, growth=1.7)
+    positions, gradient = points(131, generator), torch.randn(131, grid.n_output, generator=generator).half()
+    n_features, scales, levels, interpolation = grid_arguments(grid)
+    count = torch.tensor([120], dtype=torch.int32)
+    whole, parts = (torch.zeros(grid.n_params // 2, dtype=torch.int64) for _ in range(2))
+    backend("hash_grid_backward", positions, gradient, n_features, scales, levels, interpolation, whole, count, None)
+    for a, b in ((4, 8), (0, 4)):
+        layout = levels[LEVEL_INTS * a : LEVEL_INTS * b]
+        backend("hash_grid_backward", positions, gradient[:, 4 * a : 4 * b], n_features, scales[a:b], layout, interpolation, parts, count, None)
+        assert bool(parts.any())
+    assert torch.equal(parts, whole)
 
 
 @pytest.mark.parametrize("name", SOME_GRIDS)

@@ -52,21 +52,34 @@ def cameras(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
     return pose, focal, resolution / 2.0 + 0.3, resolution, torch.tensor([0, 1, 2], dtype=torch.int32), lens_params
 
 
+@pytest.mark.parametrize("pool", [False, True])
 @pytest.mark.parametrize(("aabb_scale", "cone", "background", "in_srgb"), [(1, 0.0, 0, False), (4, 1 / 256, 1, True), (16, 1 / 256, 2, False)])
-def test_training_rays(aabb_scale: int, cone: float, background: int, in_srgb: bool, backend: Backend, generator: torch.Generator) -> None:
+def test_training_rays(aabb_scale: int, cone: float, background: int, in_srgb: bool, pool: bool, backend: Backend, generator: torch.Generator) -> None:
     views = cameras(generator)
     sizes = views[3].long().prod(1)
+    sizes = sizes // 3 if pool else sizes
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+    places = torch.cat([3 * torch.arange(int(n), dtype=torch.int32) for n in sizes]) if pool else torch.zeros(0, dtype=torch.int32)
     pixels = torch.randint(0, 256, (int(offsets[-1]), 4), generator=generator, dtype=torch.uint8)
     pixels[::3, 3] = 255
     pixels[5:40] = torch.tensor([255, 0, 255, 0], dtype=torch.uint8)
     state = torch.tensor([77, 200, 0, 0])
-    arguments = (pixels, offsets, *views, state, 123456789012, cone, aabb_scale, background, in_srgb)
+    drawable = torch.cat([offsets[:1], (offsets.diff() * torch.tensor([1, 0 if pool else 1, 1])).cumsum(0)])
+    arguments = (pixels, offsets, drawable, places, *views, state, 123456789012, cone, aabb_scale, background, in_srgb)
     written = [marked(256, 3), marked(256, 3), marked(256), marked(256, 3), marked(256, 3)]
     _, _, starts, _, _ = compare(backend, "sample_rays", arguments, written, atol=2e-6, rtol=1e-5)
     assert (starts[:200] == -1).any()
     assert (starts[:200] >= 0).any()
     assert (starts[200:] == marked(1)).all()
+
+
+def test_no_rays_while_no_photograph_is_there(backend: Backend, generator: torch.Generator) -> None:
+    pixels, offsets, places = torch.zeros(300, 4, dtype=torch.uint8), torch.tensor([0, 100, 200, 300]), torch.zeros(0, dtype=torch.int32)
+    arguments = (pixels, offsets, torch.zeros_like(offsets), places, *cameras(generator), torch.tensor([7, 64, 0, 0]), 5, 0.0, 1, 0, False)
+    written = [marked(64, 3), marked(64, 3), marked(64), marked(64, 3), marked(64, 3)]
+    backend("sample_rays", *arguments, *written)
+    assert (written[2] == -1).all()
+    assert all(torch.isfinite(tensor).all() and (tensor != marked(1)).all() for tensor in written)
 
 
 @pytest.mark.parametrize("view", range(3))

@@ -58,9 +58,13 @@ def photographs(device: torch.device, lens: Lens = Lens.PERSPECTIVE) -> tuple[Te
 
 def sample(
     device: torch.device, n: int, *, step: int = 3, seed: int = 11, background: str = "random", srgb: bool = False, cone: float = 0.0,
-    aabb_scale: int = 1, lens: Lens = Lens.PERSPECTIVE, capacity: int | None = None,
+    aabb_scale: int = 1, lens: Lens = Lens.PERSPECTIVE, capacity: int | None = None, pool: tuple[Tensor, Tensor, Tensor] | None = None,
+    ready: tuple[int, ...] = (0, 1, 2),
 ) -> RayBatch:  # fmt: skip
     pixels, offsets, c = photographs(device, lens)
+    pixels, offsets, places = pool or (pixels, offsets, torch.zeros(0, dtype=torch.int32, device=device))
+    counts = offsets.diff() * torch.tensor([view in ready for view in range(len(SIZES))], device=device)
+    drawable = torch.cat([offsets[:1], counts.cumsum(0)])
     rays = RayBatch.allocate(capacity or n, device)
     for buffer in (rays.origins, rays.directions, rays.starts, rays.targets, rays.backgrounds):
         buffer.fill_(torch.nan)
@@ -68,7 +72,8 @@ def sample(
     state[STATE_RAYS], state[STATE_STEP] = n, step
     cameras = (c.camera_to_world, c.focal, c.principal, c.resolution, c.lens, c.lens_params)
     how = (state, seed, cone, aabb_scale, BACKGROUNDS[background], srgb)
-    torch.ops.nerfleet.sample_rays(pixels, offsets, *cameras, *how, rays.origins, rays.directions, rays.starts, rays.targets, rays.backgrounds)
+    written = (rays.origins, rays.directions, rays.starts, rays.targets, rays.backgrounds)
+    torch.ops.nerfleet.sample_rays(pixels, offsets, drawable, places, *cameras, *how, *written)
     return rays
 
 
@@ -155,6 +160,64 @@ def test_starts(cone: float, aabb_scale: int, device: torch.device) -> None:
         assert 0.4 < float(jitter.mean()) < 0.6
 
 
+def pool_of(device: torch.device, shares: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """Some random pixels of each photograph: pixels, offsets, places."""
+    pixels, offsets, _ = photographs(device)
+    generator = torch.Generator().manual_seed(4)
+    places = [torch.randperm(w * h, generator=generator)[:n] for (w, h), n in zip(SIZES, shares)]
+    chosen = torch.cat([place + int(offset) for place, offset in zip(places, offsets)]).to(device)
+    starts = torch.tensor([0, *np.cumsum([len(place) for place in places])], device=device)
+    return pixels[chosen], starts, torch.cat(places).int().to(device)
+
+
+def test_pool_gives_only_its_own_pixels(device: torch.device) -> None:
+    """Rays and colours belong together, no pixel outside of the pool is looked at, and a photograph without pixels never."""
+    pool = pool_of(device, (20, 0, 30))
+    rays = sample(device, 2000, pool=pool, background="black")
+    all_pixels, offsets, _ = photographs(device)
+    seen = pixel_of(rays, device)
+    view = torch.repeat_interleave(torch.arange(3, device=device), pool[1].diff())
+    assert set(seen.tolist()) == set((offsets[view] + pool[2]).tolist())
+    assert_close(rays.targets, composite(all_pixels[seen].cpu(), torch.zeros(3, dtype=torch.float64)), torch.float32, 64)
+
+
+def test_pool_of_all_pixels_in_order_is_no_pool(device: torch.device) -> None:
+    pixels, offsets, _ = photographs(device)
+    places = torch.cat([torch.arange(w * h, dtype=torch.int32) for w, h in SIZES]).to(device)
+    whole, pooled = sample(device, 500), sample(device, 500, pool=(pixels, offsets, places))
+    for name in ("origins", "directions", "starts", "targets", "backgrounds"):
+        assert torch.equal(getattr(whole, name), getattr(pooled, name)), name
+
+
+@pytest.mark.parametrize("ready", [(0,), (1,), (0, 2)])
+def test_only_photographs_that_are_there_are_drawn(ready: tuple[int, ...], device: torch.device) -> None:
+    """All pixels of these, and no other."""
+    seen = pixel_of(sample(device, 1500, ready=ready), device)
+    offsets = photographs(device)[1]
+    view = torch.searchsorted(offsets, seen, right=True) - 1
+    assert set(view.tolist()) == set(ready)
+    assert len(set(seen.tolist())) == sum(w * h for v, (w, h) in enumerate(SIZES) if v in ready)
+
+
+def test_nothing_is_drawn_while_nothing_is_there(device: torch.device) -> None:
+    rays = sample(device, 50, ready=())
+    assert bool((rays.starts == NO_RAY).all())
+    assert all(bool(torch.isfinite(getattr(rays, name)).all()) for name in ("origins", "directions", "targets", "backgrounds"))
+
+
+def test_scenes_of_more_than_2_32_pixels() -> None:
+    """Their pixel numbers do not fit into the product of 64 bits that a random word and a count of pixels give otherwise."""
+    from nerfleet.kernels.rays import cpu
+
+    n, total = 4096, (1 << 35) + 12345
+    index, jitter, backgrounds = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((n, 3), np.float32)
+    cpu.choose(0, n, n, 3, 5, 0, total, index, jitter, backgrounds)
+    place = index - np.arange(n) * total / n
+    assert bool((place >= -1).all())
+    assert bool((place <= total / n + 1).all())
+    assert abs(place.mean() / (total / n) - 0.5) < 0.05
+
+
 def test_same_seed_and_step_give_the_same_rays(device: torch.device) -> None:
     first, again = sample(device, 200), sample(device, 200)
     for name in ("origins", "directions", "starts", "targets", "backgrounds"):
@@ -178,4 +241,5 @@ def test_schema_and_fake(device: torch.device) -> None:
     state[STATE_RAYS] = 16
     cameras = (c.camera_to_world, c.focal, c.principal, c.resolution, c.lens, c.lens_params)
     buffers = (rays.origins, rays.directions, rays.starts, rays.targets, rays.backgrounds)
-    check_op(torch.ops.nerfleet.sample_rays.default, (pixels, offsets, *cameras, state, 5, 0.0, 1, 0, False, *buffers))
+    places = torch.zeros(len(pixels), dtype=torch.int32, device=device)
+    check_op(torch.ops.nerfleet.sample_rays.default, (pixels, offsets, offsets, places, *cameras, state, 5, 0.0, 1, 0, False, *buffers))

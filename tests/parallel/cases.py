@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,12 @@ from typing import Any
 import torch
 from tests.train.small import NETWORK, SIZE, config
 
-from nerfleet.config import TrainConfig
+from nerfleet.config import NetworkConfig, TrainConfig
 from nerfleet.data.part import Part, take_part
-from nerfleet.data.scene import Scene
+from nerfleet.data.scene import MASKED_PIXEL, Scene
 from nerfleet.data.synthetic import synthetic_scene
 from nerfleet.errors import NerfleetError
-from nerfleet.kernels.control.op import STATE_RAYS, STATE_SKIPPED
+from nerfleet.kernels.control.op import STATE_RAYS, STATE_SKIPPED, STATE_STEP
 from nerfleet.kernels.hash_grid import fixed_point
 from nerfleet.nn import field
 from nerfleet.nn.field import field_spec
@@ -25,8 +26,12 @@ from nerfleet.parallel.grid_parallel import GridParallel
 from nerfleet.parallel.mesh import Degrees
 from nerfleet.parallel.ranks import Ranks
 from nerfleet.parallel.shares import edges, shares
+from nerfleet.presets import load_network
+from nerfleet.render.evaluate import evaluate
+from nerfleet.train import trainer
 from nerfleet.train.buffers import Control
-from nerfleet.train.ranks import Parallel
+from nerfleet.train.graph import GraphedStep
+from nerfleet.train.ranks import Parallel, SingleDevice
 from nerfleet.train.step import TrainStep
 from nerfleet.train.trainer import train
 
@@ -62,9 +67,13 @@ def data_parallel(ranks: Ranks, views: str, speeds: tuple[float, ...] = (), meas
     return DataParallel(ranks, parts, parts, measured), lambda scene: take_part(scene, part)
 
 
-def step_gradients(scene: Scene, parallel: Parallel, world_size: int) -> Result:
+EIGHT_LEVELS = dataclasses.replace(NETWORK, encoding=dataclasses.replace(NETWORK.encoding, n_levels=8))
+"""Enough levels that gradients travel in pieces."""
+
+
+def step_gradients(scene: Scene, parallel: Parallel, world_size: int, network: NetworkConfig = NETWORK) -> Result:
     """Summed gradients of one step after a few others, whole, and the ray count that follows."""
-    step = TrainStep(scene, own_config(world_size), torch.device("cpu"), parallel)
+    step = TrainStep(scene, own_config(world_size, network=network), torch.device("cpu"), parallel)
     for i in range(WARM_UP):
         step(i)
     step.control.state[STATE_RAYS] = N_RAYS
@@ -81,6 +90,14 @@ def gradients_data(ranks: Ranks, folder: Path) -> Result:
     return step_gradients(take(small_scene()), parallel, ranks.world_size)
 
 
+def gradients_pieces(ranks: Ranks, folder: Path) -> Result:
+    """As gradients_data, with the table in pieces that are under way while others are computed."""
+    parallel, take = data_parallel(ranks, "replicate")
+    found = step_gradients(take(small_scene()), parallel, ranks.world_size, EIGHT_LEVELS)
+    traffic, groups = parallel.early()
+    return found | {"groups": len(groups), "early": traffic is not None}
+
+
 def gradients_grid(ranks: Ranks, folder: Path) -> Result:
     return _gradients_of_levels(ranks, ranks.world_size)
 
@@ -93,7 +110,20 @@ def _gradients_of_levels(ranks: Ranks, grid: int) -> Result:
     parallel = GridParallel(ranks, Degrees(ranks.world_size // grid, grid), shares((1.0,) * ranks.world_size), None)
     found = step_gradients(small_scene(), parallel, ranks.world_size)
     assert parallel.ownership is not None
-    return found | {"levels": parallel.ownership.levels}
+    return found | {"units": parallel.ownership.units, "width": parallel.ownership.width}
+
+
+TWO_LEVELS = dataclasses.replace(NETWORK, encoding=dataclasses.replace(NETWORK.encoding, n_levels=2))
+"""Fewer levels than four ranks."""
+
+
+def gradients_columns(ranks: Ranks, folder: Path) -> Result:
+    """More ranks than levels: each level of four features is split into two columns of two."""
+    n = ranks.world_size
+    parallel = GridParallel(ranks, Degrees(1, n), shares((1.0,) * n), None)
+    found = step_gradients(small_scene(), parallel, n, TWO_LEVELS)
+    assert parallel.ownership is not None
+    return found | {"width": parallel.ownership.width}
 
 
 def resume_grid(ranks: Ranks, folder: Path) -> Result:
@@ -144,6 +174,16 @@ def nan(ranks: Ranks, folder: Path) -> Result:
     return {"unchanged": unchanged, "skipped": skipped, "moved": not torch.equal(step.owned.master, before)}
 
 
+def masked(ranks: Ranks, folder: Path) -> Result:
+    """All that the last rank holds is masked: it has rays, but nothing to learn from."""
+    parallel, take = data_parallel(ranks, "split")
+    own = take(small_scene())
+    if ranks.rank == ranks.world_size - 1:
+        own = dataclasses.replace(own, pixels=torch.tensor(MASKED_PIXEL, dtype=torch.uint8).repeat(len(own.pixels), 1))
+    result = train(own, own_config(ranks.world_size, steps=10), device="cpu", parallel=parallel)
+    return {"steps": result.steps, "skipped": result.skipped_steps, "finite": bool(torch.isfinite(result.model.table).all())}
+
+
 def train_split(ranks: Ranks, folder: Path) -> Result:
     return _trained(ranks, folder, "split")
 
@@ -163,11 +203,42 @@ def _trained(ranks: Ranks, folder: Path, views: str) -> Result:
 
 def _run(ranks: Ranks, out: Path, parallel: Parallel, own: Scene) -> Result:
     scene = small_scene("train", 30)
-    shown = take_part(scene, Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size, whole_views=True))
+    shown = take_part(scene, Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size))
     result = train(own, psnr_config(ranks.world_size), device="cpu", out=out, held_out=shown, parallel=parallel)
     assert result.evaluation is not None
     views_seen = [view.name for view in result.evaluation.views]
     return {"psnr": result.evaluation.psnr_mean, "views": views_seen, "table": result.model.table, "mlp": result.model.mlp, "steps": result.steps}
+
+
+HALF = PSNR_STEPS // 2
+
+
+def half(ranks: Ranks, folder: Path) -> Result:
+    """The first half of a run, as a signal ends it. All hold all views: any number of ranks draws the same rays, so that the score is no matter of chance."""
+    parallel, take = data_parallel(ranks, "replicate")
+    agree = parallel.agree
+    parallel.agree = lambda step, wishes: agree(step, wishes) | (trainer.WISH_STOP if step >= HALF else 0)  # type: ignore[method-assign]
+    result = train(take(small_scene("train", 30)), psnr_config(ranks.world_size), device="cpu", out=folder / "half", parallel=parallel)
+    return {"steps": result.steps, "stopped_by": result.stopped_by}
+
+
+def second_half(ranks: Ranks, folder: Path) -> Result:
+    parallel, take = data_parallel(ranks, "replicate")
+    return _run(ranks, _own_copy(ranks, folder), parallel, take(small_scene("train", 30)))
+
+
+def second_half_grid(ranks: Ranks, folder: Path) -> Result:
+    n = ranks.world_size
+    parallel = GridParallel(ranks, Degrees(1, n), shares((1.0,) * n), None)
+    return _run(ranks, _own_copy(ranks, folder, "grid"), parallel, small_scene("train", 30))
+
+
+def _own_copy(ranks: Ranks, folder: Path, suffix: str = "") -> Path:
+    copy = folder / f"half_{ranks.world_size}{suffix}"
+    if ranks.rank == 0:
+        shutil.copytree(folder / "half", copy)
+    ranks.exchange(None)
+    return copy
 
 
 def resume(ranks: Ranks, folder: Path) -> Result:
@@ -187,7 +258,7 @@ def speed_equal(ranks: Ranks, folder: Path) -> Result:
 
 def _slowed(ranks: Ranks, measured: bool) -> Result:
     """Train while every ray takes some time, on the last rank three times as long."""
-    seconds_a_ray = 1e-3 * (3 if ranks.rank == ranks.world_size - 1 else 1)
+    seconds_a_ray = 1.5e-2 * (3 if ranks.rank == ranks.world_size - 1 else 1)
     at_full_speed = TrainStep.forward_backward
 
     def slow(step: TrainStep) -> None:
@@ -197,10 +268,67 @@ def _slowed(ranks: Ranks, measured: bool) -> Result:
     parallel, take = data_parallel(ranks, "split", measured=measured)
     TrainStep.forward_backward = slow  # type: ignore[method-assign]
     try:
-        result = train(take(small_scene()), own_config(ranks.world_size, steps=40), device="cpu", parallel=parallel)
+        short = dataclasses.replace(own_config(ranks.world_size, steps=30), batch_size=1 << 10, initial_rays=256)
+        result = train(take(small_scene()), short, device="cpu", parallel=parallel)
     finally:
         TrainStep.forward_backward = at_full_speed  # type: ignore[method-assign]
     return {"samples_per_s": result.trained_samples / result.train_seconds, "shares": parallel.shares}
+
+
+GRAPH_STEPS, QUIET_STEPS = 40, 10
+"""Steps in all; of these the last, in which the host may not wait for the device."""
+
+
+def graph(ranks: Ranks, folder: Path) -> Result:
+    """The captured step on CUDA, with gradients and weights under way inside the graph."""
+    n = ranks.world_size
+    parallel = DataParallel(ranks, shares((1.0,) * n), None, measured=False)
+    step = _captured(ranks, parallel)
+    traffic, _ = parallel.early()
+    assert traffic is not None
+    found = {"pieces": len(traffic.sharding.pieces), "early": True, "weights": step.table.weights.cpu(), "steps": GRAPH_STEPS}
+    return found | {"stats": step.control.stats[:GRAPH_STEPS].cpu(), "step": int(step.control.state[STATE_STEP])}
+
+
+def graph_alone(ranks: Ranks, folder: Path) -> Result:
+    return {"stats": _captured(ranks, SingleDevice()).control.stats[:GRAPH_STEPS].cpu()}
+
+
+def _captured(ranks: Ranks, parallel: Parallel) -> TrainStep:
+    network = load_network("base")
+    network = dataclasses.replace(network, encoding=dataclasses.replace(network.encoding, log2_hashmap_size=15))
+    scene = synthetic_scene(n_views=6, width=64, height=48)
+    step = TrainStep(scene, TrainConfig(network=network, batch_size=1 << 16, max_rays=1 << 14, seed=3), ranks.device, parallel)
+    advance = GraphedStep(step)
+    for number in range(GRAPH_STEPS):
+        if number == GRAPH_STEPS - QUIET_STEPS:
+            torch.cuda.set_sync_debug_mode("error")
+        advance(number)
+    torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    return step
+
+
+def slow_evaluation(ranks: Ranks, folder: Path) -> Result:
+    """The first rank looks at its part of the held-out views for twice as long as a collective may take."""
+    scene = small_scene("test", 4)
+    part = take_part(scene, Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size))
+
+    def lingering(*arguments: Any, **options: Any) -> Any:
+        if ranks.rank == 0:
+            for _ in range(24):
+                time.sleep(0.5)
+                ranks.heartbeat.alive("evaluating")
+        return evaluate(*arguments, **options)
+
+    parallel, take = data_parallel(ranks, "split")
+    trainer.evaluate = lingering
+    try:
+        found = train(take(small_scene()), own_config(ranks.world_size, steps=3), device="cpu", held_out=part, parallel=parallel)
+    finally:
+        trainer.evaluate = evaluate
+    assert found.evaluation is not None
+    return {"views": len(found.evaluation.views)}
 
 
 def stall(ranks: Ranks, folder: Path) -> Result:
@@ -208,7 +336,7 @@ def stall(ranks: Ranks, folder: Path) -> Result:
     at_full_speed = TrainStep.forward_backward
 
     def stalled(step: TrainStep) -> None:
-        if ranks.rank == 1 and step.device_step == 5:
+        if ranks.rank == 1 and int(step.control.state[STATE_STEP]) == 5:
             time.sleep(600)
         at_full_speed(step)
 
@@ -233,8 +361,8 @@ def refuse(ranks: Ranks, folder: Path) -> Result:
 
 
 CASE_FUNCTIONS = (
-    *(gradients_data, gradients_grid, gradients_hybrid, fixed_point_sums, nan),
-    *(train_split, train_replicate, train_grid, resume, resume_grid),
-    *(speed_balanced, speed_equal, stall, refuse),
+    *(gradients_data, gradients_pieces, gradients_grid, gradients_hybrid, gradients_columns, fixed_point_sums, nan, masked),
+    *(train_split, train_replicate, train_grid, resume, resume_grid, half, second_half, second_half_grid),
+    *(speed_balanced, speed_equal, slow_evaluation, stall, refuse, graph, graph_alone),
 )
 CASES: dict[str, Callable[[Ranks, Path], Result]] = {f.__name__: f for f in CASE_FUNCTIONS}

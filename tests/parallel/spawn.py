@@ -39,6 +39,21 @@ def outside() -> dict[str, str]:
     return {name: value for name, value in environment(0, 1, 0).items() if not name.startswith(names)}
 
 
+def ranks_of(launcher: int) -> list[int]:
+    """Processes of the ranks under a launcher, in order of rank: the children of its server that bear a rank's name."""
+    found = {}
+    for server in children(launcher):
+        for child in children(server):
+            name = (Path(f"/proc/{child}") / "comm").read_text().split()
+            if name[0] == "nerfleet":
+                found[int(name[1])] = child
+    return [found[rank] for rank in sorted(found)]
+
+
+def children(process: int) -> list[int]:
+    return [int(pid) for pid in subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True).stdout.split()]
+
+
 def start(world_size: int, *command: str) -> list[subprocess.Popen]:
     """``python -m command`` on every rank."""
     port = free_port()

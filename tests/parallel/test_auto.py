@@ -12,8 +12,8 @@ import pytest
 from tests.parallel.spawn import NETWORK_JSON, REPOSITORY, finish, outside, start
 
 from nerfleet.cli.main import parse
+from nerfleet.cli.on_ranks import words
 from nerfleet.cli.train import Arguments
-from nerfleet.cli.train_ranks import words
 from nerfleet.config import EncodingConfig, NetworkConfig, TrainConfig
 from nerfleet.data.synthetic import write_scene
 from nerfleet.errors import NerfleetError

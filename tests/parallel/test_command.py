@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 from tests.parallel.spawn import NETWORK_JSON, REPOSITORY, outside
+from tests.support.models import ball_model
+from tests.support.scenes import write_cube_scene
 
 from nerfleet.cli.main import main, parse
+from nerfleet.cli.on_ranks import words
 from nerfleet.cli.train import Arguments
-from nerfleet.cli.train_ranks import words
 from nerfleet.data.synthetic import write_scene
+from nerfleet.snapshot.document import write_document
+from nerfleet.snapshot.write import snapshot_document
 
 
 @pytest.mark.parametrize(
@@ -65,13 +69,35 @@ def test_train_on_two_ranks_and_on_with_the_grid_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bad_input_is_one_line_and_no_restart(tmp_path: Path) -> None:
-    ended = run("train", str(tmp_path / "nowhere"), "--device", "cpu", "--gpus", "2")
+@pytest.mark.parametrize("verb", [("train",), ("eval", "--scene", "nowhere"), ("render", "--turntable", "2", "--out", "pictures")])
+def test_bad_input_is_one_line_and_no_restart(verb: tuple[str, ...], tmp_path: Path) -> None:
+    ended = run(verb[0], str(tmp_path / "nowhere"), *verb[1:], "--device", "cpu", "--gpus", "2")
     assert ended.returncode == 2
     errors = [line for line in ended.stderr.splitlines() if "error" in line]
     assert len(errors) == 1, ended.stderr
     assert "nowhere" in errors[0]
     assert ended.stderr.count("2 ranks, gloo") <= 1
+
+
+@pytest.mark.slow
+def test_ranks_score_and_render_as_one_does(tmp_path: Path) -> None:
+    scene = write_cube_scene(tmp_path / "cube", rgba=True)
+    write_document(tmp_path / "model.ingp", snapshot_document(ball_model(radius=0.4), training_step=7))
+    model = [str(tmp_path / "model.ingp"), "--device", "cpu", "--json"]
+    answers: dict[str, dict] = {}
+    for n in ("1", "3"):
+        for verb, flags in (("eval", ["--split", "train", "--scene", str(scene)]), ("render", ["--turntable", "5", "--width", "20", "--height", "10"])):
+            out = ["--out", str(tmp_path / f"{verb}{n}")]
+            ended = run(verb, *model, *flags, *out, "--gpus", n)
+            assert ended.returncode == 0, ended.stderr
+            answers[verb + n] = json.loads(ended.stdout)
+    assert answers["eval3"] == answers["eval1"]
+    for verb in ("eval", "render"):
+        alone, together = (sorted((tmp_path / f"{verb}{n}").glob("*.png")) for n in "13")
+        assert len(alone) > 2
+        assert [file.name for file in alone] == [file.name for file in together]
+        assert all(one.read_bytes() == other.read_bytes() for one, other in zip(alone, together))
+    assert [Path(file).name for file in answers["render3"]["files"]] == [Path(file).name for file in answers["render1"]["files"]]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Several machines, played by several torchrun agents on this one: a loss, a join, the loss of the rendezvous host."""
+"""Several machines, played by several launchers on this one: losses of every kind, a join, and the score at the end."""
 
 from __future__ import annotations
 
@@ -11,46 +11,53 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.parallel.spawn import NETWORK_JSON, REPOSITORY, free_port, outside
+from tests.parallel.spawn import NETWORK_JSON, REPOSITORY, children, free_port, outside, ranks_of
 
 from nerfleet.data.synthetic import write_scene
 
 pytestmark = pytest.mark.slow
-RDZV = "join_timeout=120,last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=4"
-"""A machine counts as lost after keep_alive_interval * keep_alive_max_attempt seconds (torch: 15)."""
+STEPS = 1500
+SMOOTH_JSON = NETWORK_JSON | {"optimizer": {"otype": "Ema", "decay": 0.98, "nested": {"otype": "Adam", "learning_rate": 3e-3}}}
+FLAGS = "--device cpu --batch-size 1024 --background black --views replicate --checkpoint-every 1s --collective-timeout 20s".split()
+RUNNING_AGAIN_SECONDS = 15.0
+SLACK = 4.0
+"""The machine of the tests may be as many times slower than a free one, which the goal is for."""
 
 
 class Job:
-    """Agents of one run, one rank each."""
+    """Launchers of one run, one rank each; ``--max-restarts`` covers what the tests do to it."""
 
     def __init__(self, folder: Path) -> None:
-        write_scene(folder / "scene", 7, 2, 5, 32, 32, supersample=1)
-        (folder / "small.json").write_text(json.dumps(NETWORK_JSON))
-        self.folder, self.agents, self.logs = folder, {}, {}  # type: ignore[var-annotated]
+        write_scene(folder / "scene", 30, 1, 5, 32, 32, supersample=1)  # enough views that chance does not decide the score
+        (folder / "small.json").write_text(json.dumps(SMOOTH_JSON))
+        self.folder, self.launchers, self.logs = folder, {}, {}  # type: ignore[var-annotated]
         self.port, self.id = free_port(), uuid.uuid4().hex
 
+    def words(self, out: str) -> list[str]:
+        scene, run, network = (str(self.folder / name) for name in ("scene", out, "small.json"))
+        return [sys.executable, "-m", "nerfleet", "train", scene, "--out", run, "--network", network, "--steps", str(STEPS), *FLAGS]
+
     def start(self, name: str) -> None:
-        rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", self.id, "--rdzv-conf", RDZV]
-        agent = ["-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "5", *rendezvous, "--local-addr", "127.0.0.1"]
-        flags = "--device cpu --steps 100000 --batch-size 1024 --checkpoint-every 1s --collective-timeout 20s".split()
-        scene, out, network = (str(self.folder / name) for name in ("scene", "run", "small.json"))
-        program = ["-m", "nerfleet", "train", scene, "--out", out, "--network", network, *flags]
+        together = ["--nnodes", "1:2", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", self.id, "--max-restarts", "9"]
         self.logs[name] = self.folder / f"{name}.log"
         with self.logs[name].open("a") as log:
-            command = [sys.executable, *agent, *program]
-            variables = {**outside(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-            self.agents[name] = subprocess.Popen(command, env=variables, stderr=log, stdout=log, cwd=REPOSITORY)
+            self.launchers[name] = subprocess.Popen([*self.words("run"), *together], env=outside(), stderr=log, stdout=log, cwd=REPOSITORY)
 
-    def kill(self, name: str) -> None:
-        """The machine is gone: agent and worker at once."""
-        agent = self.agents.pop(name)
-        workers = subprocess.run(["pgrep", "-P", str(agent.pid)], capture_output=True, text=True).stdout.split()
-        for pid in (agent.pid, *map(int, workers)):
+    def kill_rank(self, name: str) -> None:
+        os.kill(ranks_of(self.launchers[name].pid)[0], signal.SIGKILL)
+
+    def kill_machine(self, name: str) -> None:
+        """Launcher, server and rank at once."""
+        launcher = self.launchers.pop(name)
+        helpers = children(launcher.pid)
+        ranks = [rank for helper in helpers for rank in children(helper)]
+        for pid in (launcher.pid, *ranks, *helpers):
             os.kill(pid, signal.SIGKILL)
-        agent.wait()
+        launcher.wait()
 
     def text(self) -> str:
         return "\n".join(log.read_text() for log in self.logs.values())
@@ -66,8 +73,29 @@ class Job:
         begin = time.monotonic()
         while not condition():
             assert time.monotonic() - begin < seconds, self.text()[-3000:]
-            time.sleep(0.2)
+            time.sleep(0.1)
         return time.monotonic() - begin
+
+    def running_again(self, n_ranks: int, what: str, action: Callable[[], None]) -> None:
+        """Do something to the run, and wait until so many ranks have come further than before."""
+        started = f"{n_ranks} ranks, gloo"
+        before, starts = self.step(), self.text().count(started)
+        seen = [(time.monotonic(), before)]
+
+        def watched(condition: Callable[[], bool]) -> Callable[[], bool]:
+            def look() -> bool:
+                if self.step() != seen[-1][1]:
+                    seen.append((time.monotonic(), self.step()))
+                return condition()
+
+            return look
+
+        action()
+        again = self.until(watched(lambda: self.text().count(started) > starts), SLACK * RUNNING_AGAIN_SECONDS)
+        back = len(seen)
+        self.until(watched(lambda: len(seen) > back), SLACK * RUNNING_AGAIN_SECONDS)
+        pause = max(after - earlier for (earlier, _), (after, _) in pairwise(seen))
+        print(f"{what}: ranks are back after {again:.1f} s, longest time between two checkpoints {pause:.1f} s (load {os.getloadavg()[0]:.1f})")
 
 
 @pytest.fixture
@@ -76,35 +104,33 @@ def job(tmp_path: Path) -> Iterator[Job]:
     running.start("first")
     running.until(running.host_answers, 60)
     running.start("second")
-    running.until(lambda: running.step() > 0, 120)
+    running.until(lambda: running.step() > 0 and "2 ranks, gloo" in running.text(), 120)
     yield running
-    for name in list(running.agents):
-        running.kill(name)
+    for name in list(running.launchers):
+        running.kill_machine(name)
 
 
-def test_a_lost_machine_and_one_that_joins(job: Job) -> None:
-    assert "2 ranks, gloo" in job.text()
-    before = job.step()
-    job.kill("second")
-    lost = job.until(lambda: "1 ranks, gloo" in job.text(), 40)
-    job.until(lambda: job.step() > before, 40)
-    assert "continues at step" in job.text()
-    job.start("third")
-    joined = job.until(lambda: job.text().count("2 ranks, gloo") == 2, 60)
-    before = job.step()
-    job.until(lambda: job.step() > before, 40)
-    print(f"running again {lost:.1f} s after the loss, {joined:.1f} s after the start of the new machine")
+def test_losses_of_every_kind_and_a_join_do_not_change_the_score(job: Job) -> None:
+    job.running_again(2, "kill -9 of a rank", lambda: job.kill_rank("second"))
+    job.running_again(1, "kill -9 of a machine", lambda: job.kill_machine("second"))
+    job.running_again(2, "a machine joins", lambda: job.start("third"))
+    job.running_again(1, "kill -9 of the rendezvous host", lambda: job.kill_machine("first"))
+    job.running_again(2, "a machine joins", lambda: job.start("first"))
+    ends = [launcher.wait(timeout=400) for launcher in job.launchers.values()]
+    assert ends == [0, 0], job.text()[-3000:]
+    job.launchers.clear()
+    whole = subprocess.run([*job.words("whole"), "--json"], env=outside(), cwd=REPOSITORY, capture_output=True, text=True, timeout=400)
+    assert whole.returncode == 0, whole.stderr
+    interrupted = json.loads((job.folder / "run" / "config.json").read_text())
+    assert interrupted["steps"] == STEPS
+    expected = json.loads(whole.stdout)["psnr_mean"]
+    found = evaluated(job.folder / "run", job.folder / "scene")
+    print(f"held-out PSNR {found:.3f} dB, uninterrupted {expected:.3f}")
+    assert found == pytest.approx(expected, abs=0.1)
 
 
-def test_the_rendezvous_host_is_lost_and_comes_back(job: Job) -> None:
-    """Without it no agent can go on: all end with an error, and whoever restarts them finds the last checkpoint."""
-    before = job.step()
-    job.kill("first")
-    assert job.agents["second"].wait(timeout=60) != 0
-    del job.agents["second"]
-    job.start("first")
-    job.until(job.host_answers, 60)
-    job.start("second")
-    job.until(lambda: job.text().count("2 ranks, gloo") == 2, 60)
-    job.until(lambda: job.step() > before, 60)
-    assert "continues at step" in job.text()
+def evaluated(run: Path, scene: Path) -> float:
+    words = ["-m", "nerfleet", "eval", str(run), "--scene", str(scene), "--split", "test", "--device", "cpu", "--json"]
+    ended = subprocess.run([sys.executable, *words], env=outside(), cwd=REPOSITORY, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stderr
+    return float(json.loads(ended.stdout)["psnr_mean"])

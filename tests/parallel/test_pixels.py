@@ -43,7 +43,9 @@ def looked_at(scene: Scene, seed: int, state: Tensor) -> tuple[Tensor, Tensor]:
     origins, directions, targets, backgrounds = (torch.zeros(n, 3) for _ in range(4))
     fields = (c.camera_to_world, c.focal, c.principal, c.resolution, c.lens, c.lens_params)
     written = (origins, directions, torch.zeros(n), targets, backgrounds)
-    torch.ops.nerfleet.sample_rays(scene.pixels, scene.pixel_offsets, *fields, state, seed, 0.0, 1, 1, True, *written)
+    drawable = scene.pixel_offsets.clamp(0, len(scene.pixels))
+    held = (scene.pixels, scene.pixel_offsets, drawable, torch.zeros(0, dtype=torch.int32))
+    torch.ops.nerfleet.sample_rays(*held, *fields, state, seed, 0.0, 1, 1, True, *written)
     return (targets[:, 0] * 255).round().long() + 256 * (targets[:, 1] * 255).round().long(), directions
 
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.parallel.spawn import NETWORK_JSON, REPOSITORY, environment, finish, free_port, outside, result, run_cases, start
+from tests.parallel.spawn import NETWORK_JSON, REPOSITORY, environment, finish, free_port, outside, ranks_of, result, run_cases, start
 
 from nerfleet.data.synthetic import write_scene
 from nerfleet.errors import NerfleetError
 from nerfleet.parallel import ranks as ranks_module
-from nerfleet.parallel.heartbeat import EXIT_LOST
-from nerfleet.parallel.launch import check_gpus
+from nerfleet.parallel.heartbeat import EXIT_LOST, ended
+from nerfleet.parallel.launch import OUTCOME_FOLDER, check_gpus, leave_outcome, own_address, read_outcomes
 
 
 def test_more_ranks_than_gpus_is_refused_before_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +43,21 @@ def test_port_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             ranks_module._store(0, 2)
 
 
+def test_only_the_last_start_decides_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OUTCOME_FOLDER, str(tmp_path))
+    assert read_outcomes(tmp_path) == []
+    for port, codes in (("5001", (130, 130)), ("5002", (0, 2)), ("5003", (0, 0))):
+        monkeypatch.setenv("MASTER_PORT", port)
+        for rank, code in enumerate(codes):
+            leave_outcome(rank, code)
+        assert read_outcomes(tmp_path) == list(codes)
+
+
+def test_an_address_that_others_can_reach() -> None:
+    assert own_address("127.0.0.1:29400") == "127.0.0.1"
+    assert own_address("localhost:29400") == "127.0.0.1"
+
+
 @pytest.mark.slow
 def test_a_slow_rank_gets_fewer_rays(tmp_path: Path) -> None:
     run_cases(tmp_path, 3, "speed_balanced", "speed_equal")
@@ -62,6 +77,26 @@ def test_a_stalled_rank_is_named_within_the_timeout(tmp_path: Path, monkeypatch:
     for _, _, err in ended:
         assert "rank 1 on host " in err.splitlines()[-1]
         assert "stalled at step 5" in err.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_an_evaluation_may_take_longer_than_a_collective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_TIMEOUT", "6")
+    run_cases(tmp_path, 2, "slow_evaluation")
+    assert [result(tmp_path, "slow_evaluation", rank)["views"] for rank in (0, 1)] == [4, 4]
+
+
+@pytest.mark.slow
+def test_a_rank_that_starts_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than a collective may take: ranks that are started again come at different moments."""
+    monkeypatch.setenv("TEST_TIMEOUT", "5")
+    worker = ["-m", "tests.parallel.worker", str(tmp_path), "refuse"]
+    port, processes = free_port(), []
+    for rank in range(2):
+        time.sleep(20.0 * rank)
+        pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        processes.append(subprocess.Popen([sys.executable, *worker], env=environment(rank, 2, port), cwd=REPOSITORY, **pipes))
+    assert [code for code, _, _ in finish(processes, 120)] == [0, 0]
 
 
 @pytest.mark.slow
@@ -100,8 +135,7 @@ class Command:
             self.process = subprocess.Popen([sys.executable, *words], env=outside(), stderr=log, stdout=log, cwd=REPOSITORY)
 
     def ranks(self) -> list[int]:
-        found = subprocess.run(["pgrep", "-P", str(self.process.pid), "-f", str(self.out)], capture_output=True, text=True).stdout
-        return [int(pid) for pid in found.split()]
+        return ranks_of(self.process.pid)
 
     def newest_step(self) -> int:
         return max((int(p.parent.name[5:]) for p in self.out.glob("checkpoints/*/complete.json")), default=0)
@@ -124,7 +158,7 @@ def command(small_run: Path, tmp_path: Path) -> Iterator[Command]:
 
 
 def alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]]
+    return [pid for pid in pids if not ended(pid)]
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_degrees() -> None:
         (("hybrid", 3, 2, 8), "3 ranks are not a multiple of 2"),
         (("hybrid", 3, 0, 8), "--parallel hybrid: 3 ranks are not a multiple of 2"),
         (("grid", 4, 2, 8), "leaves 2 groups"),
-        (("grid", 16, 0, 8), "the grid has 8 levels for 16 ranks"),
+        (("grid", 16, 0, 8), "the grid has 8 feature columns for 16 ranks"),
         (("data", 4, 2, 8), "has no meaning with --parallel data"),
         (("grid", 4, -1, 8), "--grid-degree -1"),
     ],

@@ -41,11 +41,13 @@ class Machine:
         ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", self.cable)
         ip("-n", self.name, "link", "set", self.cable, "up")
 
-    def start(self, log: Path, *program: str) -> subprocess.Popen[str]:
+    def start(self, log: Path, launcher: str, *program: str) -> subprocess.Popen[str]:
         variables = {**outside(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "GLOO_SOCKET_IFNAME": self.cable}
-        agent = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"machine-a:{PORT}"]
-        command = ["ip", "netns", "exec", self.name, sys.executable, *agent, "--rdzv-id", "two-machines", "--local-addr", self.address, *program]
+        together = ["--nnodes", "2", "--rdzv-endpoint", f"machine-a:{PORT}", "--rdzv-id", "two-machines"]
+        agent = ["-m", "torch.distributed.run", *together, "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--local-addr", self.address]
+        words = [*agent, *program] if launcher == "torchrun" else [*program, *together]
         with log.open("w") as output:
+            command = ["ip", "netns", "exec", self.name, sys.executable, *words]
             return subprocess.Popen(command, env=variables, stdout=output, stderr=output, cwd=REPOSITORY, text=True)
 
     def remove(self) -> None:
@@ -74,7 +76,8 @@ def machines() -> Iterator[tuple[Machine, Machine]]:
         machine.remove()
 
 
-def test_they_train_together_though_the_name_resolves_late(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", ["torchrun", "nerfleet"])
+def test_they_train_together_though_the_name_resolves_late(launcher: str, machines: tuple[Machine, Machine], tmp_path: Path) -> None:
     write_scene(tmp_path / "scene", 7, 2, 5, 32, 32, supersample=1)
     (tmp_path / "small.json").write_text(json.dumps(NETWORK_JSON))
     flags = ["--out", str(tmp_path / "run"), "--network", str(tmp_path / "small.json"), *"--device cpu --steps 20 --batch-size 1024 --json".split()]
@@ -83,7 +86,7 @@ def test_they_train_together_though_the_name_resolves_late(machines: tuple[Machi
     logs = [tmp_path / "a.log", tmp_path / "b.log"]
     with first.hosts.open("a") as hosts:
         hosts.write(f"{first.address} machine-a\n")
-    processes = [machine.start(log, *program) for machine, log in zip(machines, logs)]
+    processes = [machine.start(log, launcher, *program) for machine, log in zip(machines, logs)]
     time.sleep(LATE_SECONDS)
     with second.hosts.open("a") as hosts:  # appended, not replaced: it is mounted
         hosts.write(f"{first.address} machine-a\n")

@@ -15,7 +15,7 @@ from nerfleet.parallel.ranks import RankLost, exit_lost, joined
 def main() -> None:
     folder, *names = sys.argv[1:]
     try:
-        with joined("cpu", timeout_seconds=float(os.environ.get("TEST_TIMEOUT", "240"))) as ranks:
+        with joined(os.environ.get("TEST_DEVICE", "cpu"), timeout_seconds=float(os.environ.get("TEST_TIMEOUT", "240"))) as ranks:
             for name in names:
                 torch.save(CASES[name](ranks, Path(folder)), Path(folder) / f"{name}.{ranks.rank}.pt")
             ranks.exchange(None)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from tests.support.models import ball_model, front_camera
 
+from nerfleet.data.part import Part, take_part
 from nerfleet.data.scene import MASKED_PIXEL, Scene
 from nerfleet.geometry.cameras import Cameras
 from nerfleet.geometry.poses import SceneTransform
@@ -120,3 +124,46 @@ def test_whole_views_are_shown(model: Model, scene: Scene) -> None:
     shown.clear()
     evaluate(model, scene, n_pixels=10, show=show)
     assert not shown
+
+
+class Sent(Exception):
+    """What a part of the scene has to tell the others."""
+
+
+def together(model: Model, scene: Scene, edges: list[float], **options: Any) -> list[Evaluation]:
+    """What processes with parts of the scene find, played one after the other: as often as it takes until nobody waits for a message."""
+    parts = [take_part(scene, Part(begin, end)) for begin, end in pairwise(edges)]
+    messages: list[list[Any]] = []
+    while True:
+        sent, found = [], []
+        for part in parts:
+            heard = iter(messages)
+
+            def exchange(value: Any, heard: Iterator[list[Any]] = heard) -> list[Any]:
+                for message in heard:
+                    return message
+                raise Sent(value)
+
+            try:
+                found.append(evaluate(model, part, exchange=exchange, **options))
+            except Sent as message:
+                sent.append(message.args[0])
+        if not sent:
+            return found
+        assert len(sent) == len(parts)
+        messages.append(sent)
+
+
+@pytest.mark.parametrize("n_pixels", [0, 100])
+@pytest.mark.parametrize("edges", [[0.0, 0.3, 1.0], [0.0, 0.5, 0.6, 0.61, 1.0], [0.0, 0.1, 0.2, 1.0]])
+def test_parts_of_a_scene_score_as_the_whole(model: Model, scene: Scene, edges: list[float], n_pixels: int) -> None:
+    noisy = with_pixels(with_pixels(scene, 0, slice(8, 12), (255, 90, 255, 200)), 1, slice(3, 5), MASKED_PIXEL)
+    options: dict[str, Any] = {"n_pixels": n_pixels, "seed": 4, "pictures_of": [1]}
+    alone = evaluate(model, noisy, **options)
+    assert alone.views[0].pictures is None
+    assert alone.views[1].pictures is not None
+    for found in together(model, noisy, edges, **options):
+        assert found == alone
+        for one, other in zip(found.views[1].pictures or (), alone.views[1].pictures):
+            assert one.shape == (HEIGHT, WIDTH, 3)
+            assert torch.equal(one, other)

@@ -16,6 +16,7 @@ from tests.train.small import read_checkpoint
 from torch import Tensor
 
 from nerfleet.errors import NerfleetError
+from nerfleet.train import checkpoint
 from nerfleet.train.checkpoint import MARKER, CheckpointStore
 
 
@@ -64,8 +65,8 @@ def test_the_marker_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_training_goes_on_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
-    complete = CheckpointStore._complete
-    monkeypatch.setattr(CheckpointStore, "_complete", lambda *arguments: (go_on.wait(20), complete(*arguments)))
+    complete = checkpoint._complete
+    monkeypatch.setattr(checkpoint, "_complete", lambda *arguments: (go_on.wait(20), complete(*arguments)))
     store = CheckpointStore(tmp_path)
     store.save(tensors(1.0), {"step": 1})
     assert store.complete() == []

@@ -29,7 +29,7 @@ from nerfleet.kernels.control.op import (
 )
 from nerfleet.kernels.field import reference as field_reference
 from nerfleet.kernels.march import reference as march_reference
-from nerfleet.train.step import MIN_TRANSMITTANCE, SingleDevice, TrainStep, refresh_period
+from nerfleet.train.step import MIN_TRANSMITTANCE, SingleDevice, TrainStep, is_refresh, refresh_period
 
 CPU = torch.device("cpu")
 
@@ -219,3 +219,22 @@ def test_a_step_with_more_samples_than_slots_has_no_gradient(scene: Scene) -> No
     assert float(step.control.stats[1, STAT_LOSS]) > 0
     assert int(step.control.state[STATE_RAYS]) < step.config.max_rays // 4
     assert int(step.control.state[STATE_SKIPPED]) == 0
+
+
+def test_rays_may_be_drawn_as_soon_as_the_step_before_has_ended(scene: Scene) -> None:
+    """As a captured step does: before the occupancy grid is refreshed, and before new weights have arrived."""
+    plain, early = new_step(scene), new_step(scene)
+    for number in range(6):
+        plain(number)
+    early.draw()
+    for number in range(6):
+        if is_refresh(number, early.config.reference_step_ratio):
+            early.refresh_occupancy(number)
+        assert early.drawn
+        early.learn()
+        early.update()
+        assert not early.drawn
+        early.draw()
+    assert torch.equal(early.table.weights, plain.table.weights)
+    assert torch.equal(early.mlp.weights, plain.mlp.weights)
+    assert torch.equal(early.occupancy.values, plain.occupancy.values)

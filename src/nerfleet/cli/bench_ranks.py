@@ -17,19 +17,21 @@ def run(arguments: Arguments) -> None:
     """Start ``arguments.gpus`` ranks, or be one of them."""
     import sys
 
+    from nerfleet.cli.main import main
     from nerfleet.parallel.environment import inside
-    from nerfleet.parallel.launch import start
+    from nerfleet.parallel.launch import start, warm_up
     from nerfleet.train.trainer import choose_device
 
-    device_type = choose_device(arguments.device).type
     if inside():
-        _measure(device_type, arguments.json, arguments.save)
+        _measure(choose_device(arguments.device).type, arguments.json, arguments.save)
         return
     if arguments.gpus < 2:
         raise NerfleetError(f"--gpus {arguments.gpus}", "one rank exchanges nothing", "use 2 or more")
+    warm_up(arguments.gpus, ("nerfleet.parallel.bench", "nerfleet.train.trainer"))
+    device_type = choose_device(arguments.device).type
     words = ["bench", "collectives", "--gpus", str(arguments.gpus), "--device", device_type, *(["--json"] if arguments.json else [])]
     words += ["--save", str(arguments.save)] if arguments.save else []
-    code = start(arguments.gpus, words, device_type, max_restarts=0)
+    code = start(arguments.gpus, main, words, device_type, max_restarts=0)
     if code:
         sys.exit(code)
 

@@ -74,7 +74,7 @@ def run(arguments: Arguments) -> None:
     video = turntable_video(result.model, arguments.out / "turntable.mp4")
     mesh_views, of_mesh = textured_mesh(result.model, scene, held_out, arguments.out / MESH)
     summary |= of_mesh
-    report = run_report(scene, held_out, config, result, summary, device, video)
+    report = run_report(scene, config, result, summary, device, video)
     if mesh_views:
         note = f"{summary['mesh_faces']:,} faces; where photographs show something"
         tile = Headline("PSNR of the mesh", f"{summary['mesh_psnr']:.2f} dB", note)

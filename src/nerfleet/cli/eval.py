@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from nerfleet.cli import on_ranks
 from nerfleet.cli.flags import Device, Split, parse_color, parse_views, print_json, say
 from nerfleet.errors import NerfleetError
 
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nerfleet.data import Scene
+    from nerfleet.data.decode import Progress
+    from nerfleet.data.part import Part
     from nerfleet.nn.model import Model
+    from nerfleet.parallel.ranks import Ranks
     from nerfleet.render.evaluate import Evaluation, ViewScore, ViewShown
 
 SUMMARY = "PSNR and SSIM of a model on a scene's photographs"
@@ -45,6 +50,7 @@ class Arguments:
         background: black, white or #rrggbb.
         device: where to render.
         strict: warnings about the scene become errors.
+        gpus: ranks that share the work, one a GPU (with --device cpu: processes).
         json: print one JSON object.
         out: folder for pictures: photograph, rendering and their difference side by side.
     """
@@ -59,49 +65,74 @@ class Arguments:
     background: str = "black"
     device: Device = "auto"
     strict: bool = False
+    gpus: int = 1
     json: bool = False
     out: Path | None = None
 
 
 def run(arguments: Arguments) -> None:
-    background = parse_color(arguments.background)
+    parse_color(arguments.background)
     _check(arguments)
-    from nerfleet.data import load_scene
+    if on_ranks.wanted(arguments.gpus):
+        on_ranks.run("eval", arguments, lambda ranks: _evaluate(arguments, ranks))
+    else:
+        _evaluate(arguments)
+
+
+def _evaluate(arguments: Arguments, ranks: Ranks | None = None) -> None:
+    """Alone, or as one of several ranks, each on its part of the photographs; the first one answers."""
     from nerfleet.data.progress import progress_bar
     from nerfleet.render.evaluate import evaluate
     from nerfleet.snapshot.load import load_model
     from nerfleet.train.trainer import choose_device
 
-    device = choose_device(arguments.device)
-    model = load_model(arguments.model).to(device)
-    with progress_bar() as reading:
-        split, downscale = arguments.split, arguments.downscale
-        scene = load_scene(arguments.scene, split, downscale=downscale, strict=arguments.strict, progress=reading)
-    if not arguments.json:
+    first = ranks is None or ranks.rank == 0
+    model = load_model(arguments.model).to(ranks.device if ranks is not None else choose_device(arguments.device))
+    with progress_bar() if first else contextlib.nullcontext() as reading:
+        scene = _scene(arguments, reading, None if ranks is None else on_ranks.equal_part(ranks))
+    if first and not arguments.json:
         say(*(f"warning: {text}" for text in scene.warnings), *_remarks(scene, model))
     views = parse_views(arguments.views, len(scene))
-    show = None if arguments.out is None else _writer(arguments.out)
-    with progress_bar("views") as bar:
-        found = evaluate(
-            model,
-            scene,
-            background=background,
-            n_pixels=arguments.pixels,
-            seed=arguments.seed,
-            views=views,
-            progress=lambda share: bar(round(share * len(views)), len(views)),
-            show=show,
-        )
-    if arguments.json:
+    options: dict[str, Any] = {"n_pixels": arguments.pixels, "seed": arguments.seed, "views": views}
+    options["show"] = None if arguments.out is None else _writer(arguments.out)
+    if ranks is not None:
+        options["exchange"] = ranks.exchange
+    with progress_bar("views") if first else contextlib.nullcontext() as bar:
+
+        def progress(share: float) -> None:
+            if ranks is not None:
+                ranks.heartbeat.alive("evaluating")
+            if bar is not None:
+                bar(round(share * len(views)), len(views))
+
+        found = evaluate(model, scene, background=parse_color(arguments.background), progress=progress, **options)
+    if first and arguments.json:
         print_json(report(found, scene.split, arguments.background))
-    else:
+    elif first:
         print_table(found)
+
+
+def _scene(arguments: Arguments, progress: Progress | None, part: Part | None) -> Scene:
+    """Large scenes are decoded one view at a time, as they are compared, where one process looks at all of them."""
+    from nerfleet.data.on_demand import open_scene
+    from nerfleet.data.plan import plan_scene, planned_cameras
+    from nerfleet.data.transforms import load_plan
+    from nerfleet.pipeline.choice import PROGRESSIVE_BYTES
+
+    plan = plan_scene(arguments.scene, arguments.split)
+    if arguments.strict:
+        plan.findings.raise_if_strict(str(arguments.scene))
+    if part is None and 4 * int(planned_cameras(plan, arguments.downscale).resolution.long().prod(-1).sum()) > PROGRESSIVE_BYTES:
+        return open_scene(plan, arguments.downscale)
+    return load_plan(plan, arguments.downscale, strict=arguments.strict, progress=progress, part=part)
 
 
 def _check(arguments: Arguments) -> None:
     """Raises NerfleetError for flags that contradict one another, before anything is read."""
     if arguments.pixels < 0:
         raise NerfleetError(f"--pixels {arguments.pixels}", "is negative", "use 0 for all pixels")
+    if arguments.downscale < 1:
+        raise NerfleetError(f"--downscale {arguments.downscale}", "is not a whole number from 1 on", "use 1 for full size")
     if not 0 <= arguments.seed < MAX_SEED:
         raise NerfleetError(f"--seed {arguments.seed}", "is out of range", "use 0 to 2^63 - 1")
     if arguments.out is not None and arguments.pixels:

@@ -13,20 +13,25 @@ import torch
 import tyro
 
 from nerfleet.cli.flags import print_json
+from nerfleet.cli.train_images import memory_of
 from nerfleet.data.checks import share_of_rays_in_box
-from nerfleet.data.decode import ignored_pixels
 from nerfleet.data.images import ImageError, decode_rgba, looks_complete
+from nerfleet.data.photograph import ignored_pixels
 from nerfleet.data.plan import PlannedFrame, ScenePlan, available_splits, plan_scene, planned_cameras
 from nerfleet.errors import NerfleetError
+from nerfleet.pipeline.choice import choose, default_workers, parse_bytes
 from nerfleet.snapshot.document import SUFFIXES
 from nerfleet.snapshot.ingp import read_snapshot
 from nerfleet.snapshot.load import RUN_MODEL, model_file
+from nerfleet.train.trainer import choose_device
 
 SUMMARY = "what a scene or a model holds"
 _PARAMETER_BYTES = 4 + 4 + 4 + 2 + 2 + 4 + 2
 _SAMPLE_BYTES = 64 + 64 + 32 + 32
 _N_TRAINED, _N_EVALUATED = 2**18, 2**20
 _RUNTIME_BYTES = 900_000_000
+_HOST_RUNTIME_BYTES = {"cpu": 500_000_000, "cuda": 3_000_000_000}
+"""Of a training process without data: Python, torch and numba; on CUDA its libraries and context too."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,14 @@ class Arguments:
     Attributes:
         path: a scene (a transforms.json, or a folder that holds one) or a model (an .ingp or .msgpack file, or a run folder).
         downscale: count photographs as reduced by this factor.
+        image_memory: what photographs may take on the device, such as 4GB; empty: half of its memory, as for `train`.
         strict: anything skipped or warned about is an error.
         json: print one JSON object.
     """
 
     path: Annotated[Path, tyro.conf.Positional]
     downscale: int = 1
+    image_memory: str = ""
     strict: bool = False
     json: bool = False
 
@@ -59,7 +66,7 @@ def run(arguments: Arguments) -> None:
     if arguments.downscale < 1:
         raise NerfleetError(f"--downscale {arguments.downscale}", "is not a whole number from 1 on", "use 1 for full size")
     is_model = path.suffix.lower() in SUFFIXES or (path / RUN_MODEL).is_file()
-    report = model_info(path) if is_model else info(path, arguments.downscale, arguments.strict)
+    report = model_info(path) if is_model else info(path, arguments.downscale, arguments.strict, parse_bytes(arguments.image_memory, "image-memory"))
     if arguments.json:
         print_json(report)
     elif is_model:
@@ -131,7 +138,7 @@ def _model_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def info(path: Path | str, downscale: int = 1, strict: bool = False) -> dict[str, Any]:
+def info(path: Path | str, downscale: int = 1, strict: bool = False, image_memory: int = 0) -> dict[str, Any]:
     """Report on a scene as plain values (the contract of ``nerfleet info --json``).
 
     All splits are counted. Sizes come from image headers; only masks, and images that lack their end marker, are decoded.
@@ -140,7 +147,9 @@ def info(path: Path | str, downscale: int = 1, strict: bool = False) -> dict[str
         ``n_frames`` listed, ``n_used``, ``skipped`` [{frame, reason}], ``n_cameras`` (different intrinsics),
         ``aabb_scale``, ``image_bytes`` (RGBA8 of what is used), ``device_bytes_estimate``, ``warnings``; further ``notes``,
         ``splits`` {name: views}, ``sizes`` {"WxH": images}, ``rays_in_box`` (share of camera rays that meet the scene box),
-        ``n_masks`` and ``masked`` (share of all pixels that masks take out), ``n_depth_maps``.
+        ``n_masks`` and ``masked`` (share of all pixels that masks take out), ``n_depth_maps``; and for a training with all views on this
+        machine ``images`` {``path``: all, progressive or pool, ``why``, ``device_bytes``, ``host_bytes`` of the photographs} and
+        ``host_bytes_estimate``. ``device_bytes_estimate`` follows the path.
 
     Raises:
         NerfleetError: as :func:`nerfleet.data.load_scene`; with ``strict`` for anything skipped or warned about.
@@ -162,7 +171,7 @@ def info(path: Path | str, downscale: int = 1, strict: bool = False) -> dict[str
         "n_cameras": len({(f.intrinsics, f.header.width, f.header.height) for f in frames}),
         "aabb_scale": plan.settings.aabb_scale,
         "image_bytes": 4 * n_pixels,
-        "device_bytes_estimate": device_bytes_estimate(4 * n_pixels, plan.settings.aabb_scale),
+        **_memory(4 * n_pixels, max(f.header.width * f.header.height for f in frames), plan.settings.aabb_scale, image_memory),
         "warnings": list(plan.findings.warnings),
         "notes": list(plan.findings.notes),
         "splits": {split: len(plan_scene(Path(path), split).frames) for split in available_splits(path)},
@@ -190,6 +199,19 @@ def device_bytes_estimate(image_bytes: int, aabb_scale: int) -> int:
     cascades = int(math.log2(aabb_scale)) + 1
     samples = (_N_TRAINED + _N_EVALUATED) * _SAMPLE_BYTES
     return image_bytes + (grid + 10_240) * _PARAMETER_BYTES + cascades * 128**3 * 6 + samples + _RUNTIME_BYTES
+
+
+def _memory(image_bytes: int, largest: int, aabb_scale: int, image_memory: int) -> dict[str, Any]:
+    """How a training on this machine would read the photographs, and the memory that it would take."""
+    device = choose_device("auto")
+    memory = memory_of(device)
+    path = choose("auto", image_bytes // 4, largest, memory, image_memory, default_workers(largest, memory))
+    on_device = device_bytes_estimate(path.device_bytes, aabb_scale)
+    host = _HOST_RUNTIME_BYTES[device.type] + path.host_bytes
+    if memory.on_host:
+        host += on_device - path.device_bytes - _RUNTIME_BYTES
+    images = {"path": path.name, "why": path.why, "device_bytes": path.device_bytes, "host_bytes": path.host_bytes}
+    return {"device_bytes_estimate": on_device, "host_bytes_estimate": host, "images": images}
 
 
 def print_info(report: dict[str, Any], file: TextIO | None = None) -> None:
@@ -223,7 +245,9 @@ def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("masks", f"{report['n_masks']} applied, {report['masked']:.1%} of the pixels ignored"),
         ("depth maps", str(report["n_depth_maps"])),
         ("photographs", f"{report['image_bytes'] / 1e6:,.1f} MB"),
+        ("read in training", f"{report['images']['path']}: {report['images']['why']}"),
         ("GPU memory, about", f"{report['device_bytes_estimate'] / 1e9:.1f} GB (base network)"),
+        ("host memory, about", f"{report['host_bytes_estimate'] / 1e9:.1f} GB here"),
     ]
     rows += [("warning", text) for text in report["warnings"]]
     rows += [("note", text) for text in report["notes"]]
@@ -252,6 +276,6 @@ def _mask_counts(frames: list[PlannedFrame]) -> tuple[int, int]:
     """(masks, pixels that they take out)."""
     n_ignored = 0
     for frame in frames:
-        ignored = ignored_pixels(frame)
+        ignored = ignored_pixels(frame.side_files)
         n_ignored += 0 if ignored is None else int(ignored.sum())
     return sum(len(frame.side_files.masks) for frame in frames), n_ignored

@@ -11,20 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nerfleet.config import TrainConfig, to_dict
-from nerfleet.geometry.color import composite
-from nerfleet.render.renderer import render_image, to_uint8
 from nerfleet.telemetry.report import Curve, Headline, HeldOutView, Report
-from nerfleet.train.trainer import TrainResult, scored_background
+from nerfleet.train.trainer import TrainResult
 
 if TYPE_CHECKING:
     from nerfleet.data.scene import Scene
 
-SHOWN_VIEWS = 6
-
 
 def run_report(
     scene: Scene,
-    held_out: Scene | None,
     config: TrainConfig,
     result: TrainResult,
     summary: dict[str, Any],
@@ -44,7 +39,7 @@ def run_report(
         subtitle=f"{len(scene)} photographs, {result.steps:,} steps",
         headlines=_headlines(result, summary),
         curves=tuple(curves),
-        views=_views(held_out, config, result) if held_out is not None and result.evaluation else (),
+        views=_views(result),
         video=video,
         settings=to_dict(config),
         environment=environment(device),
@@ -72,18 +67,11 @@ def _headlines(result: TrainResult, summary: dict[str, Any]) -> tuple[Headline, 
     return tuple(lines)
 
 
-def _views(held_out: Scene, config: TrainConfig, result: TrainResult) -> tuple[HeldOutView, ...]:
-    assert result.evaluation is not None
-    background = torch.tensor(scored_background(config))
-    here = held_out.complete_views()
-    stride = max(1, len(here) // SHOWN_VIEWS)
-    views = []
-    for i in here[::stride][:SHOWN_VIEWS]:
-        score = result.evaluation.views[i]
-        rendering = render_image(result.model, held_out.cameras[i : i + 1]).over(background).cpu()
-        truth = composite(held_out.image(i), background)
-        views.append(HeldOutView(score.name, to_uint8(truth).numpy(), to_uint8(rendering).numpy(), score.psnr, score.ssim))
-    return tuple(views)
+def _views(result: TrainResult) -> tuple[HeldOutView, ...]:
+    if result.evaluation is None:
+        return ()
+    shown = [(score, score.pictures) for score in result.evaluation.views if score.pictures is not None]
+    return tuple(HeldOutView(score.name, truth.numpy(), rendering.numpy(), score.psnr, score.ssim) for score, (truth, rendering) in shown)
 
 
 def environment(device: torch.device) -> dict[str, Any]:

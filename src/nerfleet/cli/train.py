@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import torch
 
     from nerfleet.data.scene import Scene
+    from nerfleet.train.checkpoint import Write
+    from nerfleet.train.photographs import Photographs
     from nerfleet.train.ranks import Parallel
     from nerfleet.train.step import Start
     from nerfleet.train.trainer import Progress, TrainResult
@@ -43,6 +45,7 @@ class Arguments:
         nerfleet train data/fox --out runs/fox
         nerfleet train data/lego --downscale 2 --max-seconds 60 --json
         nerfleet train data/fox --gpus 4
+        nerfleet train data/fox --gpus 8 --nnodes 1:4 --rdzv-endpoint host1:29400 --rdzv-id fox-7
 
     Attributes:
         scene: transforms.json, or a folder that holds one (or transforms_train/val/test.json).
@@ -57,13 +60,20 @@ class Arguments:
         nerf_compatibility: blend in sRGB, black background, constant steps, as the original NeRF.
         near_distance: density nearer to a camera than this is pushed away.
         surface_from: favour surfaces, for meshes, from this step of 2^18 samples on (later than the coarse shape); -1: never.
+        images: how photographs come to the device. all: read first, the same run every time; progressive: train while they are read; pool: hold
+            some pixels of every photograph and renew them, for scenes larger than memory; auto: what the scene's size asks for.
+        image_memory: what photographs may take on the device, such as 4GB; empty: half of its memory.
+        image_workers: processes that decode photographs while training runs; 0: one a core.
         train_on_all: also train on held-out views.
         strict: warnings about the scene are errors.
         checkpoint_every: time between checkpoints, such as 30s or 5m.
         eval_every: steps between evaluations on held-out views; 0: only at the end.
         pixels: evaluate on this many random pixels of each held-out view; 0: all.
         json: print one JSON object at the end.
-        gpus: ranks on this machine, one a GPU (with --device cpu: processes); more machines: torchrun -m nerfleet train ...
+        gpus: ranks on this machine, one a GPU (with --device cpu: processes).
+        nnodes: machines that run this same command: a number, or least:most; one that is lost or joins is no end of the run.
+        rdzv_endpoint: host:port where the machines meet: one of them, and a free port there.
+        rdzv_id: word that tells this run from others, the same on all machines.
         parallel: how ranks work together: data, grid, hybrid; auto: data unless one GPU's memory would pass 80 %.
         grid_degree: ranks that share one hash grid; 0: all (grid) or 2 (hybrid).
         calibration: files of bench step --save and bench collectives --save, by which --parallel auto then decides.
@@ -88,6 +98,9 @@ class Arguments:
     surface_from: int = -1
     device: Device = "auto"
     seed: int = 1337
+    images: Literal["auto", "all", "progressive", "pool"] = "auto"
+    image_memory: str = ""
+    image_workers: int = 0
     train_on_all: bool = False
     strict: bool = False
     checkpoint_every: str = "30s"
@@ -95,6 +108,9 @@ class Arguments:
     pixels: int = 0
     json: bool = False
     gpus: int = 1
+    nnodes: str = "1"
+    rdzv_endpoint: str = ""
+    rdzv_id: str = ""
     parallel: Literal["auto", "data", "grid", "hybrid"] = "auto"
     grid_degree: int = 0
     calibration: tuple[Path, ...] = ()
@@ -116,36 +132,27 @@ def run(arguments: Arguments) -> None:
 
 def run_alone(arguments: Arguments) -> None:
     """On one device, in this process."""
-    from nerfleet.data import available_splits, load_scene
+    from nerfleet.cli.train_images import Surroundings, train_images
     from nerfleet.data.progress import progress_bar
     from nerfleet.train.trainer import choose_device
 
     device = choose_device(arguments.device)
     config = config_from(arguments, device.type)
-    with progress_bar() as progress:
-        scene = load_scene(
-            arguments.scene, split="train", downscale=arguments.downscale, train_on_all=arguments.train_on_all, strict=arguments.strict, progress=progress
-        )
-    say(*scene.notes, *scene.warnings)
-    if scene.skipped:
-        say(f"{len(scene.skipped)} frames skipped, the first: {scene.skipped[0].frame}: {scene.skipped[0].reason}")
-    held_out = None
-    if not arguments.train_on_all and {"test", "val"} & set(available_splits(arguments.scene)):
-        held_out = load_scene(arguments.scene, split="test", downscale=arguments.downscale, strict=arguments.strict)
-    else:
-        say("no held-out views: the result is not scored")
-    out = arguments.out or Path("runs") / scene.name
-    result = train_run(scene, held_out, config, out, device, start=load_start(arguments.start))
-    finish(arguments, scene, held_out, config, out, device, result)
+    with contextlib.ExitStack() as held:
+        with progress_bar() as progress:
+            images = held.enter_context(train_images(arguments, Surroundings(device, say, say, progress)))
+        out = arguments.out or Path("runs") / images.scene.name
+        result = train_run(images.scene, images.held_out, config, out, device, photographs=images.feed, start=load_start(arguments.start))
+    finish(arguments, images.scene, config, out, device, result)
 
 
-def finish(arguments: Arguments, scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, result: TrainResult) -> None:
+def finish(arguments: Arguments, scene: Scene, config: TrainConfig, out: Path, device: torch.device, result: TrainResult) -> None:
     """Report and answer of a run that has ended. Raises KeyboardInterrupt if a signal ended it."""
     from nerfleet.cli.run_report import run_report
     from nerfleet.telemetry.report import write_report
 
     summary = run_summary(result, out)
-    write_report(out / "report.html", run_report(scene, held_out, config, result, summary, device))
+    write_report(out / "report.html", run_report(scene, config, result, summary, device))
     if arguments.json:
         print_json(summary)
     else:
@@ -212,19 +219,35 @@ def load_start(model: Path | None) -> Start | None:
 
 
 def train_run(
-    scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, parallel: Parallel | None = None, start: Start | None = None
-) -> TrainResult:
+    scene: Scene, held_out: Scene | None, config: TrainConfig, out: Path, device: torch.device, parallel: Parallel | None = None,
+    photographs: Photographs | None = None, start: Start | None = None,
+) -> TrainResult:  # fmt: skip
     """Train in a run folder; at the end the configuration and the model are in it. Only the first rank writes and speaks."""
     from nerfleet.train.trainer import train
 
     first = parallel is None or parallel.rank == 0
-    with own_folder(out) if parallel is None else contextlib.nullcontext(), _progress_display() if first else contextlib.nullcontext() as on_progress:
-        tell = say if first else None
-        result = train(scene, config, device=device.type, out=out, held_out=held_out, parallel=parallel, on_progress=on_progress, say=tell, start=start)
+    with contextlib.ExitStack() as held:
+        if parallel is None:
+            held.enter_context(own_folder(out))
+        write = held.enter_context(_writing_process()) if first and device.type == "cuda" else None
+        on_progress = held.enter_context(_progress_display()) if first else None
+        options: dict[str, Any] = {"parallel": parallel, "photographs": photographs, "write": write, "start": start}
+        options |= {"on_progress": on_progress, "say": say if first else None}
+        result = train(scene, config, device=device.type, out=out, held_out=held_out, **options)
     if first:
         _write_json(out / "config.json", to_dict(config))
         _write_model(out, scene, config, result)
     return result
+
+
+@contextlib.contextmanager
+def _writing_process() -> Iterator[Write]:
+    """For a GPU, which must not wait for disks. On the CPU a thread writes as well: there a process would only take memory."""
+    from nerfleet.pipeline.uploads import pin
+    from nerfleet.pipeline.writer import Writer
+
+    with contextlib.closing(Writer(say, pin)) as writer:
+        yield writer.submit
 
 
 @contextlib.contextmanager
@@ -275,6 +298,7 @@ def run_summary(result: TrainResult, out: Path) -> dict[str, Any]:
         "strategy": result.strategy,
         "stopped_by": result.stopped_by,
         "psnr_mean": result.evaluation.psnr_mean if result.evaluation and math.isfinite(result.evaluation.psnr_mean) else None,
+        "images": result.images,
         "ssim_mean": result.evaluation.ssim_mean if result.evaluation else None,
         "model": str(out / RUN_MODEL),
     }

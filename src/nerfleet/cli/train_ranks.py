@@ -4,112 +4,97 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nerfleet.errors import NerfleetError
+from nerfleet.cli import on_ranks
 
 if TYPE_CHECKING:
     from nerfleet.cli.train import Arguments
+    from nerfleet.cli.train_images import Surroundings, TrainImages
     from nerfleet.config import TrainConfig
-    from nerfleet.data.part import Part
     from nerfleet.data.scene import Scene
     from nerfleet.parallel.mesh import Strategy
     from nerfleet.parallel.ranks import Ranks
     from nerfleet.train.ranks import Parallel
 
 
+PRELOAD = (
+    *on_ranks.PRELOAD,
+    *("nerfleet.cli.train_ranks", "nerfleet.cli.run_report", "nerfleet.telemetry.report", "torch.distributed.checkpoint"),
+    *("nerfleet.parallel.data_parallel", "nerfleet.parallel.grid_parallel"),
+)
+
+
 def wanted(arguments: Arguments) -> bool:
     """Whether there is more to it than one device: ranks are asked for, or this process is one."""
-    from nerfleet.parallel.environment import inside
-
-    return arguments.gpus != 1 or inside()
+    return arguments.nnodes != "1" or on_ranks.wanted(arguments.gpus)
 
 
 def run(arguments: Arguments) -> None:
-    """Start the ranks, or be one."""
+    """Start the ranks of this machine, or be one."""
     from nerfleet.parallel.environment import inside
-    from nerfleet.parallel.launch import start
-    from nerfleet.parallel.shares import parse_speeds
-    from nerfleet.train.trainer import choose_device
 
     if inside():
-        run_rank(arguments)
+        on_ranks.be_rank(arguments.device, arguments.collective_timeout, lambda ranks: _train(arguments, ranks))
         return
-    device_type = choose_device(arguments.device).type
-    _check(arguments, device_type, max(arguments.gpus, 1))
-    parse_speeds(arguments.rank_speed, max(arguments.gpus, 1))
-    code = start(arguments.gpus, ["train", *words(arguments)], device_type, arguments.max_restarts)
-    if code:
-        sys.exit(code)
+    from nerfleet.parallel.launch import machines
+    from nerfleet.parallel.shares import parse_speeds
 
-
-def words(arguments: Arguments) -> list[str]:
-    """Flags that give these arguments again."""
-    defaults = {field.name: field.default for field in dataclasses.fields(arguments)}
-    found = [str(arguments.scene)]
-    for name, default in defaults.items():
-        value = getattr(arguments, name)
-        if name == "scene" or value == default:
-            continue
-        flag = name.replace("_", "-")
-        if isinstance(value, tuple):
-            found += [f"--{flag}", *map(str, value)]
-            continue
-        found += ([f"--{flag}"] if value else [f"--no-{flag}"]) if isinstance(value, bool) else [f"--{flag}", str(value)]
-    return found
-
-
-def run_rank(arguments: Arguments) -> None:
-    """Be one rank. An error that all ranks share is said by the first; under our launcher it is no reason to start again."""
-    from nerfleet.cli.flags import say
-    from nerfleet.cli.train import seconds
-    from nerfleet.parallel.launch import has_launcher, leave_outcome
-    from nerfleet.parallel.ranks import RankLost, SharedError, exit_lost, joined
-    from nerfleet.train.trainer import choose_device
-
-    rank = -1
-    try:
-        timeout = seconds(arguments.collective_timeout, "collective-timeout")
-        with joined(choose_device(arguments.device).type, timeout, say) as ranks:
-            rank = ranks.rank
-            _train(arguments, ranks)
-    except RankLost as error:
-        exit_lost(error)
-    except (NerfleetError, KeyboardInterrupt) as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        leave_outcome(max(rank, 0), 130 if interrupted else 2)
-        if not has_launcher():
-            raise
-        if interrupted or (isinstance(error, SharedError) and rank > 0):
-            return
-        say(f"nerfleet: error: {error}")
+    together = machines(arguments.nnodes, arguments.rdzv_endpoint, arguments.rdzv_id)
+    if together is None:  # else the number of ranks is not known yet
+        _check(arguments, arguments.device, max(arguments.gpus, 1))
+        parse_speeds(arguments.rank_speed, max(arguments.gpus, 1))
+    on_ranks.start("train", arguments, PRELOAD, arguments.max_restarts, together)
 
 
 def _train(arguments: Arguments, ranks: Ranks) -> None:
     from nerfleet.cli.flags import say
     from nerfleet.cli.train import config_from, finish, load_start, own_folder, train_run
+    from nerfleet.cli.train_images import train_images
     from nerfleet.parallel.shares import parse_speeds, shares
 
     first = ranks.rank == 0
     config = ranks.together(lambda: config_from(arguments, ranks.device.type, ranks.world_size))
+    _same_flags(arguments, ranks)
     parts = shares(ranks.together(lambda: parse_speeds(arguments.rank_speed, ranks.world_size)))
     _check(arguments, ranks.device.type, ranks.world_size)
-    scene, held_out = ranks.together(lambda: _load(arguments, ranks, parts, say if first else _silent))
-    parallel = _strategy(arguments, ranks, config, parts, scene)
-    out = arguments.out or Path("runs") / scene.name
+    around = ranks.together(lambda: _surroundings(arguments, ranks, parts, say if first else _silent, say))
     with contextlib.ExitStack() as held:
+        images = ranks.together(lambda: held.enter_context(train_images(arguments, around)))
+        scene, held_out = images.scene, images.held_out
+        parallel = _strategy(arguments, ranks, config, parts, images)
+        out = arguments.out or Path("runs") / scene.name
         ranks.together(lambda: held.enter_context(own_folder(out)) if first else None)
         start = ranks.together(lambda: load_start(arguments.start))
-        result = train_run(scene, held_out, config, out, ranks.device, parallel, start)
+        result = train_run(scene, held_out, config, out, ranks.device, parallel, images.feed, start)
     if result.stopped_by == "signal":  # the grace period is short: the checkpoint is written, a report can wait
         if first:
             say("stopped by a signal; run the same command to continue")
         raise KeyboardInterrupt
     if first:
-        finish(arguments, scene, held_out, config, out, ranks.device, result)
+        finish(arguments, scene, config, out, ranks.device, result)
+
+
+OWN_TO_A_RANK = ("scene", "out", "gpus", "json", "calibration")
+"""Flags that may differ between machines."""
+
+
+def _same_flags(arguments: Arguments, ranks: Ranks) -> None:
+    """Machines are started one by one: a flag that differs would end in collectives of different sizes. Raises SharedError."""
+    import socket
+
+    from nerfleet.parallel.ranks import SharedError
+
+    values = {name: str(value) for name, value in dataclasses.asdict(arguments).items() if name not in OWN_TO_A_RANK}
+    everyone = ranks.exchange((socket.gethostname(), values))
+    _, reference = everyone[0]
+    for rank, (host, other) in enumerate(everyone):
+        for name, value in other.items():
+            if value != reference[name]:
+                flag = f"--{name.replace('_', '-')}"
+                raise SharedError(f"rank {rank} on {host}", f"has {flag} {value}, rank 0 has {reference[name]}", "give every machine the same flags")
 
 
 def _check(arguments: Arguments, device_type: str, world_size: int) -> None:
@@ -118,47 +103,41 @@ def _check(arguments: Arguments, device_type: str, world_size: int) -> None:
     from nerfleet.parallel.mesh import degrees
 
     config = config_from(arguments, device_type, world_size)
-    degrees(arguments.parallel, world_size, arguments.grid_degree, config.network.encoding.n_levels)
+    degrees(arguments.parallel, world_size, arguments.grid_degree, _columns(config))
 
 
-def _load(arguments: Arguments, ranks: Ranks, parts: list[float], say: Callable[[str], None]) -> tuple[Scene, Scene | None]:
+def _columns(config: TrainConfig) -> int:
+    return config.network.encoding.n_levels * config.network.encoding.n_features_per_level
+
+
+def _surroundings(arguments: Arguments, ranks: Ranks, parts: list[float], say: Callable[[str], None], warn: Callable[[str], None]) -> Surroundings:
     """This rank's part of the photographs, and of the held-out ones."""
-    from nerfleet.data import available_splits, load_scene
+    from nerfleet.cli.train_images import Surroundings, local_processes
     from nerfleet.data.part import Part
     from nerfleet.parallel.shares import edges
 
     def gather(failed: dict[str, str]) -> dict[str, str]:
         return {name: reason for some in ranks.exchange(failed) for name, reason in some.items()}
 
-    def load(split: str, part: Part | None) -> Scene:
-        options: dict[str, Any] = {"downscale": arguments.downscale, "train_on_all": arguments.train_on_all, "strict": arguments.strict}
-        return load_scene(arguments.scene, split, part=part, progress=lambda *_: ranks.heartbeat.alive("loading"), **options)
+    def loading(*_: int) -> None:
+        ranks.heartbeat.alive("loading")
 
     bounds = edges(parts)
-    split = Part(bounds[ranks.rank], bounds[ranks.rank + 1], gather=gather)
-    scene = load("train", split if arguments.views == "split" else None)
-    for line in (*scene.notes, *scene.warnings):
-        say(line)
-    if scene.skipped:
-        say(f"{len(scene.skipped)} frames skipped, the first: {scene.skipped[0].frame}: {scene.skipped[0].reason}")
-    if arguments.train_on_all or not {"test", "val"} & set(available_splits(arguments.scene)):
-        say("no held-out views: the result is not scored")
-        return scene, None
-    equal = Part(ranks.rank / ranks.world_size, (ranks.rank + 1) / ranks.world_size, whole_views=True, gather=gather)
-    return scene, load("test", equal)
+    split = Part(bounds[ranks.rank], bounds[ranks.rank + 1], gather=gather) if arguments.views == "split" else None
+    return Surroundings(ranks.device, say, warn, loading, split, on_ranks.equal_part(ranks), local_processes(), ranks.exchange, loading)
 
 
-def _strategy(arguments: Arguments, ranks: Ranks, config: TrainConfig, parts: list[float], scene: Scene) -> Parallel:
+def _strategy(arguments: Arguments, ranks: Ranks, config: TrainConfig, parts: list[float], images: TrainImages) -> Parallel:
     from nerfleet.parallel.data_parallel import DataParallel
     from nerfleet.parallel.grid_parallel import GridParallel
     from nerfleet.parallel.mesh import degrees
     from nerfleet.parallel.ranks import SharedError
 
-    held = ranks.exchange(len(scene.pixels))
+    held = ranks.exchange(images.n_pixels)
     pixel_shares = [n / sum(held) for n in held] if arguments.views == "split" else None
-    memory = max(ranks.exchange(_memory(config, scene, ranks)), key=lambda one: one[0] / max(one[1], 1))
-    strategy, grid_degree = _planned(arguments, ranks, config, scene, sum(held))
-    chosen = degrees(strategy, ranks.world_size, grid_degree, config.network.encoding.n_levels, *memory)
+    memory = max(ranks.exchange(_memory(config, images, ranks)), key=lambda one: one[0] / max(one[1], 1))
+    strategy, grid_degree = _planned(arguments, ranks, config, images.scene, sum(held))
+    chosen = degrees(strategy, ranks.world_size, grid_degree, _columns(config), *memory)
     if chosen.grid == 1:
         return DataParallel(ranks, parts, pixel_shares, measured=not arguments.rank_speed)
     if ranks.device.type == "cuda":
@@ -199,7 +178,7 @@ def _device(ranks: Ranks) -> tuple[str, float]:
     return "cpu", float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-def _memory(config: TrainConfig, scene: Scene, ranks: Ranks) -> tuple[int, int]:
+def _memory(config: TrainConfig, images: TrainImages, ranks: Ranks) -> tuple[int, int]:
     """(bytes that data parallelism needs on this rank, bytes of its GPU; 0 without one)."""
     import torch
 
@@ -209,9 +188,9 @@ def _memory(config: TrainConfig, scene: Scene, ranks: Ranks) -> tuple[int, int]:
 
     if ranks.device.type != "cuda":
         return 0, 0
-    grid = field_spec(config.network, scene.aabb_scale).grid
+    grid = field_spec(config.network, images.scene.aabb_scale).grid
     n_samples = int(config.batch_size * SAMPLE_MARGIN) // ranks.world_size
-    needed = training_bytes(grid.n_params, grid.n_output, n_samples, config.max_rays, len(scene.pixels), ranks.world_size)
+    needed = training_bytes(grid.n_params, grid.n_output, n_samples, config.max_rays, images.device_bytes // 4, ranks.world_size)
     return needed, torch.cuda.mem_get_info(ranks.device)[1]
 
 

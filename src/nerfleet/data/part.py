@@ -24,13 +24,11 @@ class Part:
     """Pixels from ``begin`` to ``end``, as shares of all pixels (0 to 1).
 
     Attributes:
-        whole_views: move both ends to the nearest beginning of a photograph.
         gather: tells the other parts what could not be decoded, and hears what they could not.
     """
 
     begin: float
     end: float
-    whole_views: bool = False
     gather: Gather = dict
 
 
@@ -48,14 +46,12 @@ def pixel_range(part: Part, sizes: Sequence[int]) -> PixelRange:
     """The range of a part; sizes: pixels of each view.
 
     Raises:
-        NerfleetError: the part holds no pixel (unless of whole views).
+        NerfleetError: the part holds no pixel.
     """
     starts = torch.tensor([0, *sizes]).cumsum(0)
     total = int(starts[-1])
     begin, end = round(part.begin * total), round(part.end * total)
-    if part.whole_views:
-        begin, end = (int(starts[(starts - edge).abs().argmin()]) for edge in (begin, end))
-    elif end <= begin:
+    if end <= begin:
         raise NerfleetError("scene", f"{total} pixels are too few for so many ranks", "use fewer GPUs")
     first = int(torch.searchsorted(starts, begin, right=True)) - 1
     last = int(torch.searchsorted(starts, end))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +14,15 @@ from nerfleet.data.findings import Findings
 from nerfleet.data.frames import ListedFrame, list_frames, read_pose, read_transforms_file
 from nerfleet.data.images import Array, ImageError, ImageHeader, read_header
 from nerfleet.data.intrinsics import Intrinsics, read_intrinsics, size_disagrees
+from nerfleet.data.photograph import Decoding, PhotographFiles
 from nerfleet.data.scene_files import HOLD_OUT_EVERY, SceneFiles, find_scene_files, held_out_positions
 from nerfleet.data.settings import SceneSettings, read_settings
-from nerfleet.data.side_files import SideFiles, find_side_files
+from nerfleet.data.side_files import FolderListing, SideFiles, find_side_files
 from nerfleet.errors import NerfleetError
 from nerfleet.geometry.cameras import Cameras
 
 SPLITS = ("train", "val", "test")
+_HEADER_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class ScenePlan:
     n_listed: int
     findings: Findings
 
+    def decoding(self, downscale: int) -> Decoding:
+        return Decoding(downscale, self.settings.transparent, self.settings.depth_unit)
+
 
 def plan_scene(path: Path, split: str = "train", *, train_on_all: bool = False) -> ScenePlan:
     """Reads transforms files and image headers. Arguments and errors as in :func:`nerfleet.data.load_scene`."""
@@ -57,7 +63,8 @@ def plan_scene(path: Path, split: str = "train", *, train_on_all: bool = False) 
     root = read_transforms_file(files.base)
     settings = read_settings(root, str(files.base), findings)
     chosen, real_split, n_listed = _choose(files, split, train_on_all, findings)
-    planned = [frame for frame in (_plan_frame(f, settings, findings) for f in chosen) if frame]
+    headers, listing = _read_headers(chosen), FolderListing()
+    planned = [frame for frame in (_plan_frame(f, header, settings, findings, listing) for f, header in zip(chosen, headers)) if frame]
     if not planned:
         first = next(iter(findings.skipped), None)
         raise NerfleetError(
@@ -84,6 +91,11 @@ def available_splits(path: Path | str) -> tuple[str, ...]:
     if splits == ("train",) and held_out_positions([frame.name for frame in frames["train"]]):
         return ("train", "test")
     return splits
+
+
+def photograph_files(frame: PlannedFrame) -> PhotographFiles:
+    """What has to be read of a frame."""
+    return PhotographFiles(frame.image, frame.header, frame.side_files)
 
 
 def planned_cameras(plan: ScenePlan, downscale: int = 1) -> Cameras:
@@ -165,7 +177,23 @@ def _without_repeats(frames: list[ListedFrame]) -> list[ListedFrame]:
     return list({str(frame.image): frame for frame in reversed(frames)}.values())[::-1]
 
 
-def _plan_frame(frame: ListedFrame, settings: SceneSettings, findings: Findings) -> PlannedFrame | None:
+def _read_headers(frames: list[ListedFrame]) -> list[ImageHeader | ImageError]:
+    """Of each photograph, in threads: disks and networks answer slowly one after the other."""
+
+    def read(frame: ListedFrame) -> ImageHeader | ImageError:
+        assert frame.image is not None
+        try:
+            return read_header(frame.image)
+        except ImageError as error:
+            return error
+
+    with ThreadPoolExecutor(_HEADER_THREADS, thread_name_prefix="headers") as pool:
+        return list(pool.map(read, frames))
+
+
+def _plan_frame(
+    frame: ListedFrame, header: ImageHeader | ImageError, settings: SceneSettings, findings: Findings, listing: FolderListing
+) -> PlannedFrame | None:
     """Checks one frame; None if it has to be left out (the reason goes to ``findings``)."""
     assert frame.image is not None
     if frame.blurred:
@@ -179,10 +207,8 @@ def _plan_frame(frame: ListedFrame, settings: SceneSettings, findings: Findings)
         raise NerfleetError(
             frame.name, f"{frame.image.suffix} photographs are not supported yet", "convert them to 8- or 16-bit PNG"
         )
-    try:
-        header = read_header(frame.image)
-    except ImageError as error:
-        findings.skip(frame.name, str(error))
+    if isinstance(header, ImageError):
+        findings.skip(frame.name, str(header))
         return None
     where = f"{frame.folder.name}, {frame.name}"
     intrinsics = read_intrinsics(frame.root, frame.keys, header.width, header.height, where, findings)
@@ -191,7 +217,7 @@ def _plan_frame(frame: ListedFrame, settings: SceneSettings, findings: Findings)
         return None
     if np.linalg.det(pose[:, :3]) < 0:
         findings.warn("a transform_matrix mirrors (negative determinant): all its axes are negated")
-    side_files = find_side_files(frame.image, header, frame.keys, frame.folder, settings.depth_unit > 0, findings)
+    side_files = find_side_files(frame.image, header, frame.keys, frame.folder, settings.depth_unit > 0, findings, listing)
     return PlannedFrame(frame.name, frame.image, header, pose, intrinsics, side_files)
 
 

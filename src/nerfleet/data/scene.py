@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from nerfleet.geometry.cameras import Cameras
-from nerfleet.geometry.poses import SceneTransform
+    from nerfleet.geometry.cameras import Cameras
+    from nerfleet.geometry.poses import SceneTransform
 
 MASKED_PIXEL = (255, 0, 255, 0)
 """RGBA8 value of a pixel that gives no supervision (instant-ngp's own convention; dynamic masks are stored this way)."""
@@ -65,12 +67,6 @@ class Scene:
 
     def __len__(self) -> int:
         return len(self.names)
-
-    def complete_views(self) -> list[int]:
-        """Views whose photograph is here as a whole: all of them, except in a part of a scene."""
-        ends = self.pixel_offsets[:-1] + self.cameras.resolution.long().prod(-1)
-        here = (self.pixel_offsets[:-1] >= 0) & (ends <= len(self.pixels)) & (self.pixel_offsets[1:] == ends)
-        return here.nonzero().flatten().tolist()
 
     def image(self, index: int) -> Tensor:
         """View of photograph ``index``, [h, w, 4] uint8 (no copy)."""

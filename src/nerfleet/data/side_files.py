@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +34,23 @@ class SideFiles:
     depth: Path | None = None
 
 
+class FolderListing:
+    """Which files lie beside photographs: every folder is listed once, where asking for each possible name would take most of a plan's time."""
+
+    def __init__(self) -> None:
+        self._names: dict[Path, frozenset[str]] = {}
+
+    def has(self, path: Path) -> bool:
+        if path.parent not in self._names:
+            try:
+                self._names[path.parent] = frozenset(os.listdir(path.parent))
+            except OSError:
+                self._names[path.parent] = frozenset()
+        return path.name in self._names[path.parent] and path.is_file()
+
+
 def find_side_files(
-    image: Path, header: ImageHeader, keys: Mapping[str, Any], folder: Path, reads_depth: bool, findings: Findings
+    image: Path, header: ImageHeader, keys: Mapping[str, Any], folder: Path, reads_depth: bool, findings: Findings, listing: FolderListing
 ) -> SideFiles:
     """Looks beside the photograph (``dynamic_mask_<stem>.png``, ``<name>.alpha.<ext>``) and at ``mask_path``, ``depth_path``.
 
@@ -43,14 +59,14 @@ def find_side_files(
     """
     masks = []
     dynamic = image.with_name(f"dynamic_mask_{image.stem}.png")
-    if dynamic.is_file():
+    if listing.has(dynamic):
         masks.append(MaskFile(dynamic, _checked_header(dynamic, image, header), ignores_zero=False))
     else:
-        _warn_about_misnamed_mask(image, findings)
+        _warn_about_misnamed_mask(image, findings, listing)
     named = _named_file(keys, "mask_path", image, folder)
     if named:
         masks.append(MaskFile(named, _checked_header(named, image, header), ignores_zero=True))
-    alpha = _alpha_file(image)
+    alpha = _alpha_file(image, listing)
     depth = _named_file(keys, "depth_path", image, folder)
     if depth and not reads_depth:
         findings.warn("depth_path is ignored: integer_depth_scale is not above 0, or enable_depth_loading is off")
@@ -73,10 +89,10 @@ def _named_file(keys: Mapping[str, Any], key: str, image: Path, folder: Path) ->
     return found.path
 
 
-def _alpha_file(image: Path) -> Path | None:
+def _alpha_file(image: Path, listing: FolderListing) -> Path | None:
     stems = (image.name, image.stem)
     candidates = (image.with_name(f"{stem}.alpha.{ext}") for stem in stems for ext in (image.suffix[1:], *EXTENSIONS))
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if listing.has(path)), None)
 
 
 def _checked_header(path: Path, image: Path, expected: ImageHeader) -> ImageHeader:
@@ -93,7 +109,7 @@ def _checked_header(path: Path, image: Path, expected: ImageHeader) -> ImageHead
     return header
 
 
-def _warn_about_misnamed_mask(image: Path, findings: Findings) -> None:
+def _warn_about_misnamed_mask(image: Path, findings: Findings, listing: FolderListing) -> None:
     for name in (f"dynamic_mask_{image.stem}.jpg", f"dynamic_mask_{image.stem}.jpeg", f"dynamic_mask_{image.name}.png"):
-        if image.with_name(name).is_file():
+        if listing.has(image.with_name(name)):
             findings.warn(f"{name} is not used: a mask is a PNG named dynamic_mask_{image.stem}.png")

@@ -52,13 +52,20 @@ def load_scene(
     plan = plan_scene(Path(path), split, train_on_all=train_on_all)
     if strict:
         plan.findings.raise_if_strict(str(path))
+    return load_plan(plan, downscale, strict=strict, workers=workers, progress=progress, part=part)
+
+
+def load_plan(
+    plan: ScenePlan, downscale: int = 1, *, strict: bool = False, workers: int | None = None, progress: Progress | None = None, part: Part | None = None
+) -> Scene:
+    """Decodes the photographs of a planned scene. Arguments and errors as in :func:`load_scene`."""
     cameras = planned_cameras(plan, downscale)
     if part is not None:
         return _load_part(plan, cameras, downscale, workers, progress, part)
     decoded = decode_photographs(plan, downscale, workers, progress)
     _report_decoding(plan, decoded)
     if strict:
-        plan.findings.raise_if_strict(str(path))
+        plan.findings.raise_if_strict(str(plan.path))
     return _assemble(plan, decoded, cameras[decoded.kept])
 
 

@@ -38,6 +38,11 @@ class OccupancyGrid:
         return len(self.values) // N_CELLS
 
     @staticmethod
+    def empty(aabb_scale: int, device: torch.device) -> OccupancyGrid:
+        n = n_cascades(aabb_scale) * N_CELLS
+        return OccupancyGrid(torch.zeros(n, device=device), torch.zeros(n // 8, dtype=torch.uint8, device=device))
+
+    @staticmethod
     def from_values(values: Tensor) -> OccupancyGrid:
         return OccupancyGrid(values, reference.bits(values))
 

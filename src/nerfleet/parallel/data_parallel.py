@@ -3,6 +3,10 @@
 A step's rays are one global number, held by every rank alike. With replicated views a rank draws a range of the global ray
 indices, so that any number of ranks draws the same batch (CPU). With split views it draws from its own pixels, and the mean
 over its rays counts as much as its share of all pixels: every pixel stays equally likely, whatever the speeds.
+
+Communication runs beside the computation (on CUDA on NCCL's own stream, inside the captured graph as outside of it): the
+networks' gradient is under way while the table's is computed, the table's in pieces as their levels are done; new weights
+leave piece by piece behind the optimiser, and only the next op that reads the table waits for them.
 """
 
 from __future__ import annotations
@@ -15,9 +19,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from nerfleet.kernels.control.op import N_RANK_STATE, STATE_ALL_RAYS, STATE_FIRST_RAY, STATE_RAYS, STATE_STEP
-from nerfleet.parallel.ownership import everything
-from nerfleet.parallel.sharding import Sharding, all_gather, reduce_scatter
-from nerfleet.parallel.shares import MAX_OVERLOAD, edges, rebalanced
+from nerfleet.parallel.ownership import everything, level_groups
+from nerfleet.parallel.sharding import Sharding
+from nerfleet.parallel.shares import MAX_OVERLOAD, edges, limited, rebalanced
+from nerfleet.parallel.traffic import OverlappedOps, Traffic, send_weights
 
 if TYPE_CHECKING:
     from nerfleet.kernels.field.spec import FieldSpec
@@ -55,8 +60,10 @@ class DataParallel:
         most = max(MAX_OVERLOAD / self.world_size if self._measured else 0.0, self.shares[self.rank])
         self.max_share = min(most, 1.0)
         self._edges = torch.tensor(edges(self.shares), dtype=torch.float64, device=self.device)
-        self._sums = torch.zeros(9, dtype=torch.float64, device=self.device)
         self._sharding = Sharding(self.rank, self.world_size, everything(0))
+        self._groups: list[range] = []
+        self._held_back = False  # this step is timed: nothing is sent before its rays are done
+        self._traffic: Traffic | None = None  # known after the first reduction
 
     @property
     def same_batch(self) -> bool:
@@ -88,27 +95,36 @@ class DataParallel:
             loss_sum.mul_((self._pixel_share / part).float())
 
     def ops(self, ops: Any) -> Any:
-        return ops
+        return OverlappedOps(self, ops)
 
     def shard(self, table: Tensor, spec: FieldSpec, device: torch.device) -> tuple[ParameterGroup, ParameterGroup]:
-        self._sharding = Sharding(self.rank, self.world_size, everything(len(table)))
+        self._groups = level_groups(spec.grid)
+        cuts = sorted(spec.grid.level_offsets[group.start] for group in self._groups)
+        self._sharding = Sharding(self.rank, self.world_size, everything(len(table)), cuts=cuts)
         return self._sharding.shard(table, device)
 
+    def early(self) -> tuple[Traffic | None, list[range]]:
+        """What sends gradients while others are computed (None: not in this step), and the groups of levels to compute one after the other."""
+        return (None if self._held_back else self._traffic), self._groups
+
     def reduce(self, replicated: ParameterGroup, whole: ParameterGroup, owned: ParameterGroup, control: Control) -> None:
+        if self._traffic is None:
+            self._traffic = Traffic(self._sharding, replicated, whole, owned, control)
+        self._held_back = False
         with self.ranks.waiting():
-            table = reduce_scatter(owned.gradient, self._sharding.padded(whole.gradient), group=self._sharding.data_group, async_op=True)
-            self._sums[:8].copy_(control.counters)
-            self._sums[8:].copy_(control.loss_sum)
-            dist.all_reduce(self._sums)
-            dist.all_reduce(replicated.gradient)
-            control.counters.copy_(self._sums[:8])
-            control.loss_sum.copy_(self._sums[8:])
-            table.wait()
-        whole.gradient.zero_()
+            self._traffic.finish_gradients()
 
     def publish(self, whole: ParameterGroup, owned: ParameterGroup) -> None:
-        with self.ranks.waiting():
-            all_gather(self._sharding.padded(whole.weights), owned.weights, group=self._sharding.data_group)
+        if self._traffic is None:  # right after a checkpoint was read
+            with self.ranks.waiting():
+                send_weights(self._sharding, whole, owned)
+        else:
+            self._traffic.send_weights()
+
+    def settle(self) -> None:
+        if self._traffic is not None:
+            with self.ranks.waiting():
+                self._traffic.finish_weights()
 
     def whole(self, part: Tensor, n: int) -> Tensor:
         with self.ranks.waiting():
@@ -123,12 +139,22 @@ class DataParallel:
             dist.all_reduce(values, op=dist.ReduceOp.MAX)
 
     def wants_time(self, step: int) -> bool:
-        return self._measured and step % MEASURE_EVERY[self.device.type] == FIRST_MEASURED
+        self._held_back = self._measured and step % MEASURE_EVERY[self.device.type] == FIRST_MEASURED
+        return self._held_back
 
     def balance(self, rank_state: Tensor, seconds: float) -> None:
         speeds = self.exchange(int(rank_state[STATE_RAYS]) / max(seconds, 1e-9))
         self.shares = rebalanced(self.shares, speeds)
         self._edges.copy_(torch.tensor(edges(self.shares), dtype=torch.float64))
+
+    def remember(self) -> dict[str, Any]:
+        return {"shares": self.shares} if self._measured else {}
+
+    def recall(self, values: dict[str, Any]) -> None:
+        known = [float(share) for share in values.get("shares", [])]
+        if self._measured and len(known) == self.world_size:
+            self.shares = limited(known)
+            self._edges.copy_(torch.tensor(edges(self.shares), dtype=torch.float64))
 
     def agree(self, step: int, wishes: int) -> int:
         self.ranks.heartbeat.at(step)
@@ -143,6 +169,7 @@ class DataParallel:
         self.ranks.heartbeat.alive(doing)
 
     def finished(self) -> None:
+        self.settle()
         self.exchange(None)
         self.ranks.heartbeat.close()
 

@@ -1,4 +1,4 @@
-"""Grid parallelism: the levels of the hash grid live on different ranks, each of which encodes its levels for everybody.
+"""Grid parallelism: the levels of the hash grid (or columns of them) live on different ranks, each of which encodes its own for everybody.
 
 Positions are gathered, features and their gradients exchanged by all-to-all; gradients of the table never travel between
 grid ranks. With several groups (hybrid) the slices of a level's optimiser state are shared out inside a data group.
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nerfleet.parallel.data_parallel import DataParallel
 from nerfleet.parallel.mesh import DATA_AXIS, GRID_AXIS, Degrees, device_mesh
-from nerfleet.parallel.ownership import Ownership, assign_levels
+from nerfleet.parallel.ownership import Ownership, assign_levels, from_plain, to_plain
 from nerfleet.parallel.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -34,12 +34,11 @@ class LevelExchange:
 
     def __init__(self, ownership: Ownership, rank: int, group: dist.ProcessGroup, ops: Any) -> None:
         self._ownership, self._group, self._ops = ownership, group, ops
-        self._n_ranks = len(ownership.levels)
-        n_features = ownership.grid.n_features
-        self._widths = [len(levels) * n_features for levels in ownership.levels]
+        self._n_ranks = len(ownership.units)
+        self._widths = [len(units) * ownership.width for units in ownership.units]
         self._own_width = self._widths[rank]
         scales, levels = ownership.arguments(rank)
-        self._arguments = (n_features, scales, levels)
+        self._arguments = (ownership.width, scales, levels)
         self._columns = torch.tensor([column for r in range(self._n_ranks) for column in ownership.columns(r)])
         self._places = self._columns.argsort()
 
@@ -83,8 +82,8 @@ class LevelExchange:
 class GridOps:
     """``torch.ops.nerfleet``, with the ops of a training step that read the table going through a :class:`LevelExchange`."""
 
-    def __init__(self, exchange: LevelExchange, ranks: Ranks, ops: Any) -> None:
-        self._exchange, self._ranks, self._ops = exchange, ranks, ops
+    def __init__(self, exchange: LevelExchange, parallel: GridParallel, ops: Any) -> None:
+        self._exchange, self._parallel, self._ranks, self._ops = exchange, parallel, parallel.ranks, ops
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
@@ -93,6 +92,7 @@ class GridOps:
         from nerfleet.kernels.trace import cpu
 
         table, interpolation = arguments[4], arguments[9]
+        self._parallel.settle()
 
         def encode(positions: Tensor) -> Tensor:
             return self._exchange.forward(positions, table, interpolation)
@@ -103,6 +103,7 @@ class GridOps:
     def field_density(self, positions: Tensor, table: Tensor, mlp: Tensor, *arguments: Any) -> Tensor:
         from nerfleet.kernels.field import cpu
 
+        self._parallel.settle()
         with self._ranks.waiting():
             features = self._exchange.forward(positions, table, arguments[3])
         return cpu.density_outputs(features, mlp, arguments[4])[:, 0].clone()
@@ -125,17 +126,31 @@ class GridParallel(DataParallel):
         self._degrees = degrees
         self._mesh = device_mesh(degrees, self.device.type)
         self.ownership: Ownership | None = None
+        self._recalled: dict[str, Any] = {}
 
     def shard(self, table: Tensor, spec: FieldSpec, device: torch.device) -> tuple[ParameterGroup, ParameterGroup]:
-        self.ownership = assign_levels(spec.grid, self._degrees.grid)
-        ranges = [self.ownership.ranges(rank) for rank in range(self._degrees.grid)]
-        self._sharding = Sharding(self.rank, self._degrees.data, ranges, self._mesh.get_group(DATA_AXIS))
+        grid = self._degrees.grid
+        speeds = [sum(self.shares[rank::grid]) for rank in range(grid)]
+        self.ownership = self._remembered(spec) or assign_levels(spec.grid, grid, speeds)
+        blocks = [self.ownership.blocks(rank) for rank in range(grid)]
+        self._sharding = Sharding(self.rank, self._degrees.data, blocks, self._mesh.get_group(DATA_AXIS))
         return self._sharding.shard(table, device)
+
+    def _remembered(self, spec: FieldSpec) -> Ownership | None:
+        values = self._recalled.get("ownership")
+        return from_plain(spec.grid, self._degrees.grid, values) if values else None
+
+    def remember(self) -> dict[str, Any]:
+        assert self.ownership is not None
+        return {"ownership": to_plain(self.ownership)}
+
+    def recall(self, values: dict[str, Any]) -> None:
+        self._recalled = dict(values)
 
     def ops(self, ops: Any) -> Any:
         assert self.ownership is not None
         rank = self.rank % self._degrees.grid
-        return GridOps(LevelExchange(self.ownership, rank, self._mesh.get_group(GRID_AXIS), ops), self.ranks, ops)
+        return GridOps(LevelExchange(self.ownership, rank, self._mesh.get_group(GRID_AXIS), ops), self, ops)
 
     def part(self, n: int) -> tuple[int, int]:
         """Equal parts, which may overlap: every rank of a group must come with the same number of pieces."""

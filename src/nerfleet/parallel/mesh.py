@@ -30,15 +30,16 @@ class Degrees:
         return "grid" if self.data == 1 else "hybrid"
 
 
-def degrees(strategy: Strategy, world_size: int, grid_degree: int, n_levels: int, needed_bytes: int = 0, free_bytes: int = 0) -> Degrees:
+def degrees(strategy: Strategy, world_size: int, grid_degree: int, n_columns: int, needed_bytes: int = 0, free_bytes: int = 0) -> Degrees:
     """What a strategy means for so many ranks.
 
     Args:
+        n_columns: features of a sample: no more ranks than that can share a grid.
         grid_degree: ranks that share one grid; 0: all of them for "grid", 2 for "hybrid".
         needed_bytes, free_bytes: of one GPU, for "auto": data, unless one GPU's memory would pass MEMORY_SHARE.
 
     Raises:
-        NerfleetError: the degrees do not divide the world, or there are more grid ranks than levels.
+        NerfleetError: the degrees do not divide the world, or there are more grid ranks than feature columns.
     """
     if strategy == "auto":
         fits = not free_bytes or needed_bytes <= MEMORY_SHARE * free_bytes
@@ -53,8 +54,8 @@ def degrees(strategy: Strategy, world_size: int, grid_degree: int, n_levels: int
         raise NerfleetError(what, f"{world_size} ranks are not a multiple of {grid}", "use a divisor of the number of GPUs")
     if strategy == "grid" and grid != world_size:
         raise NerfleetError(flag, f"leaves {world_size // grid} groups, which is --parallel hybrid", f"use hybrid, or --grid-degree {world_size}")
-    if grid > n_levels:
-        raise NerfleetError(what, f"the grid has {n_levels} levels for {grid} ranks", "use a smaller --grid-degree")
+    if grid > n_columns:
+        raise NerfleetError(what, f"the grid has {n_columns} feature columns for {grid} ranks", "use a smaller --grid-degree")
     return Degrees(world_size // grid, grid)
 
 

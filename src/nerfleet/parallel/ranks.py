@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import datetime
 import gc
+import itertools
 import os
 import re
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,7 +22,8 @@ import torch
 import torch.distributed as dist
 
 from nerfleet.errors import NerfleetError
-from nerfleet.parallel.heartbeat import EXIT_LOST, Heartbeat
+from nerfleet.parallel import remarks
+from nerfleet.parallel.heartbeat import EXIT_LOST, Heartbeat, machine
 
 DEFAULT_TIMEOUT_SECONDS = 120.0
 JOIN_TIMEOUT = datetime.timedelta(minutes=10)
@@ -47,20 +51,39 @@ class Ranks:
     local_rank: int
     device: torch.device
     heartbeat: Heartbeat
+    store: dist.Store
+    _meetings: Iterator[int] = dataclasses.field(default_factory=itertools.count)
 
     def exchange(self, value: _Value) -> list[_Value]:
-        """One value of each rank, in order.
+        """One value of each rank, in order. Waits as long as it takes, while the others are alive: no collective is pending meanwhile.
 
         Raises:
             SharedError: one of them is an error.
+            RankLost: another rank is gone.
         """
         values: list[Any] = [None] * self.world_size
         with self.waiting():
+            self._meet()
             dist.all_gather_object(values, value)
         for other in values:
             if isinstance(other, NerfleetError):
                 raise SharedError(*other.args)
         return values
+
+    def _meet(self) -> None:
+        """Until all ranks have come to this same meeting."""
+        number, pause = next(self._meetings), 0.001
+        if number >= 2:  # all have left that one
+            self.store.delete_key(f"meeting/{number - 2}/{self.rank}")
+        self.store.set(f"meeting/{number}/{self.rank}", "")
+        names = [f"meeting/{number}/{rank}" for rank in range(self.world_size)]
+        with self.heartbeat.resting():
+            while not self.store.check(names):
+                gone = self.heartbeat.gone()
+                if gone:
+                    raise RankLost("; ".join(gone))
+                time.sleep(pause)
+                pause = min(2 * pause, 0.1)
 
     def together(self, action: Callable[[], _Value]) -> _Value:
         """Run something on all ranks; an error of one is raised on all, so that none is left waiting."""
@@ -102,12 +125,15 @@ def joined(device_type: str, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS, s
     except (RuntimeError, dist.DistError) as error:
         raise RankLost(f"a rank is gone before all had joined ({' '.join(str(error).split())[:200]})") from None
     heartbeat = Heartbeat(_second_connection(store), rank, world_size, timeout_seconds)
-    ranks = Ranks(rank, world_size, local_rank, device, heartbeat)
+    ranks = Ranks(rank, world_size, local_rank, device, heartbeat, store)
     clean = False
     try:
         _same_versions(ranks)
         if rank == 0 and say is not None:
             say(f"{world_size} ranks, {backend}; a rank that does not answer for {timeout_seconds:g} s ends the run")
+        for remark in _remarks(ranks):
+            if rank == 0 and say is not None:
+                say(f"warning: {remark}")
         yield ranks
         clean = True
     except (RuntimeError, dist.DistError) as error:
@@ -184,6 +210,15 @@ def _same_versions(ranks: Ranks) -> None:
             first = f"rank 0 on {everyone[0][2]} nerfleet {everyone[0][0]}, PyTorch {everyone[0][1]}"
             wrong = f"has nerfleet {other[0]}, PyTorch {other[1]}; {first}"
             raise SharedError(f"rank {rank} on {other[2]}", wrong, "install the same versions everywhere")
+
+
+def _remarks(ranks: Ranks) -> list[str]:
+    """What looks wrong about the machines, each remark once. All ranks together."""
+    n_machines = len(set(ranks.exchange(machine() or socket.gethostname())))
+    n_local_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if ranks.device.type == "cuda" else 0
+    own = remarks.of_this_machine(os.environ, n_machines > 1, n_local_gpus)
+    everyone = ranks.exchange((own, (socket.gethostname(), time.time())))
+    return [*dict.fromkeys(remark for found, _ in everyone for remark in found), *remarks.of_clocks([clock for _, clock in everyone])]
 
 
 def _die_with_parent() -> None:

@@ -114,7 +114,7 @@ def render_image(
     if thin_lens is not None and not thin_lens.is_pinhole:
         blur = _Blur(thin_lens, pixel_noise(n, model.device))
     for i, (offset, jitter) in enumerate(_pixel_samples(spp)):
-        one = _render_all(model, camera, width, n, offset, jitter, min_transmittance, step_cascades, blur, i)
+        one = _render_range(model, camera, width, 0, n, offset, jitter, min_transmittance, step_cascades, blur, i)
         total = one if total is None else Rendered(total.rgb + one.rgb, total.alpha + one.alpha, total.depth + one.depth)
         if progress is not None:
             progress((i + 1) / spp)
@@ -130,18 +130,23 @@ class _Blur:
     noise: Tensor  # [n_pixels, 2]
 
 
-def _render_all(
-    model: Model, camera: Cameras, width: int, n: int, offset: tuple[float, float], jitter: float, min_transmittance: float, step_cascades: bool,
-    blur: _Blur | None, sample: int,
+def render_range(model: Model, camera: Cameras, first: int, end: int) -> Rendered:
+    """Pixels ``first`` to ``end`` of ONE camera, row by row, as :func:`render_image` sees them: [end - first]."""
+    return _render_range(model, camera.to(model.device), int(camera.resolution[0, 0]), first, end, (0.5, 0.5), 0.5, MIN_TRANSMITTANCE, True, None, 0)
+
+
+def _render_range(
+    model: Model, camera: Cameras, width: int, first: int, end: int, offset: tuple[float, float], jitter: float, min_transmittance: float,
+    step_cascades: bool, blur: _Blur | None, sample: int,
 ) -> Rendered:  # fmt: skip
-    """All n pixels of ONE camera, row by row, one ray each."""
+    """Pixels of ONE camera, row by row, one ray each."""
     fields = (camera.camera_to_world, camera.focal, camera.principal, camera.resolution, camera.lens, camera.lens_params)
     box, parts, at_once = render_box(model), [], RAYS_AT_ONCE[model.device.type]
-    for first in range(0, n, at_once):
-        count = min(at_once, n - first)
-        origins, directions, starts = torch.ops.nerfleet.camera_rays(*fields, width, first, count, *offset, jitter, box, model.cone_angle)
+    for begin in range(first, end, at_once):
+        count = min(at_once, end - begin)
+        origins, directions, starts = torch.ops.nerfleet.camera_rays(*fields, width, begin, count, *offset, jitter, box, model.cone_angle)
         if blur is not None:
-            noise, pose = blur.noise[first : first + count], camera.camera_to_world[0]
+            noise, pose = blur.noise[begin : begin + count], camera.camera_to_world[0]
             origins, directions, starts = through_lens(origins, directions, pose, blur.lens, noise, sample, jitter, box, model.cone_angle)
         parts.append(_trace(model, origins, directions, starts, box, min_transmittance, step_cascades))
     return _joined(parts)

@@ -10,10 +10,12 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
@@ -22,13 +24,17 @@ from nerfleet.errors import NerfleetError
 
 MARKER = "complete.json"
 KEPT = 2
+Write = Callable[..., Future]
+"""``write(function, tensors, *arguments)``: calls ``function(*arguments, **arrays)`` later, with copies of the tensors (nerfleet.pipeline.writer)."""
 
 
 class CheckpointStore:
     """The checkpoints of one run folder."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, write: Write | None = None, say: Callable[[str], None] | None = None) -> None:
+        """Args: write: writes in another process; None: a thread of this one writes. say: hears of checkpoints that were lost there."""
         self.folder = run / "checkpoints"
+        self._write, self._say = write, say or (lambda _: None)
         self._pending: Future | None = None
         self._target = self.folder  # of the save that is pending
 
@@ -47,34 +53,38 @@ class CheckpointStore:
             target.mkdir(parents=True)
         except OSError as error:
             raise NerfleetError(str(self.folder), error.strerror or "cannot be written", "choose another --out") from None
-        _one_process_is_fine()
         self._target = target
+        if self._write is not None:
+            self._pending = self._write(write_checkpoint, tensors, target, progress)
+            return
+        _one_process_is_fine()
         written = dcp.async_save(dict(tensors), checkpoint_id=str(target), no_dist=True)
         assert isinstance(written, Future)
-        self._pending = _then(written, lambda: self._complete(target, progress))
+        self._pending = _then(written, lambda: _complete(target, progress))
 
-    def _complete(self, target: Path, progress: dict[str, Any]) -> None:
-        temporary = target / (MARKER + ".part")
-        temporary.write_text(json.dumps(progress))
-        os.replace(temporary, target / MARKER)
-        kept = self.complete()[-KEPT:]
-        for folder in self.folder.glob("step_*"):  # older ones, and what an interruption left half-written
-            if folder not in kept:
-                shutil.rmtree(folder, ignore_errors=True)
+    def wait(self) -> bool:
+        """Until the running save is complete; raises what went wrong in it.
 
-    def wait(self) -> None:
-        """Until the running save is complete; raises what went wrong in it."""
+        Returns:
+            False if it was lost with the process that was writing it: a later one may succeed.
+        """
         pending, self._pending = self._pending, None
         if pending is not None:
             try:
                 pending.result()
+            except ChildProcessError as error:
+                shutil.rmtree(self._target, ignore_errors=True)
+                self._say(f"{self._target.name} is not saved: {error}")
+                return False
             except (Exception, CheckpointException) as error:
                 shutil.rmtree(self._target, ignore_errors=True)  # a full disk would stay full
                 raise NerfleetError(str(self.folder), f"cannot be written ({_reason(error)})", "free space, then run the same command again") from None
 
+        return True
+
     def complete(self) -> list[Path]:
         """Folders of complete checkpoints, oldest first."""
-        return sorted(marker.parent for marker in self.folder.glob(f"step_*/{MARKER}"))
+        return _complete_ones(self.folder)
 
     def latest(self) -> tuple[Path, dict[str, Any]] | None:
         """The newest complete checkpoint and its marker's values.
@@ -100,6 +110,35 @@ class CheckpointStore:
             dcp.load(dict(tensors), checkpoint_id=str(folder), no_dist=True)
         except (Exception, CheckpointException) as error:
             raise unreadable(folder, _reason(error)) from None
+
+
+def write_checkpoint(target: Path, progress: dict[str, Any], **arrays: Any) -> None:
+    """Writes a checkpoint from numpy arrays, in a process that trains nothing.
+
+    Raises:
+        RuntimeError: what went wrong, in a line.
+    """
+    _one_process_is_fine()
+    try:
+        dcp.save({name: torch.from_numpy(array) for name, array in arrays.items()}, checkpoint_id=str(target), no_dist=True)
+        _complete(target, progress)
+    except (Exception, CheckpointException) as error:
+        raise RuntimeError(_reason(error)) from None
+
+
+def _complete(target: Path, progress: dict[str, Any]) -> None:
+    """The marker, once all else is there; then older checkpoints go."""
+    temporary = target / (MARKER + ".part")
+    temporary.write_text(json.dumps(progress))
+    os.replace(temporary, target / MARKER)
+    kept = _complete_ones(target.parent)[-KEPT:]
+    for folder in target.parent.glob("step_*"):  # older ones, and what an interruption left half-written
+        if folder not in kept:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _complete_ones(folder: Path) -> list[Path]:
+    return sorted(marker.parent for marker in folder.glob(f"step_*/{MARKER}"))
 
 
 def unreadable(folder: Path, why: str) -> NerfleetError:

@@ -47,7 +47,10 @@ class Parallel(Protocol):
         """Sum gradients, counters and loss over ranks: in place, for the sharded group into ``owned.gradient``."""
 
     def publish(self, whole: ParameterGroup, owned: ParameterGroup) -> None:
-        """New weights of all owners -> ``whole.weights``."""
+        """New weights of all owners -> ``whole.weights``; they may arrive as late as :meth:`settle`, or the op that reads them."""
+
+    def settle(self) -> None:
+        """Wait for what is under way (on CUDA the stream does)."""
 
     def whole(self, part: Tensor, n: int) -> Tensor:
         """[n] of all owners' parts."""
@@ -63,6 +66,12 @@ class Parallel(Protocol):
 
     def balance(self, rank_state: Tensor, seconds: float) -> None:
         """This rank's rays took so long: share the rays out anew."""
+
+    def remember(self) -> dict[str, Any]:
+        """Plain values for a checkpoint: how the work is shared out."""
+
+    def recall(self, values: dict[str, Any]) -> None:
+        """What :meth:`remember` gave, perhaps of other ranks, before anything is made. Raises KeyError, TypeError or ValueError if it is neither."""
 
     def agree(self, step: int, wishes: int) -> int:
         """Bits that any rank wishes for; looked at every few steps, 0 in between."""
@@ -116,6 +125,9 @@ class SingleDevice:
     def publish(self, whole: ParameterGroup, owned: ParameterGroup) -> None:
         return None
 
+    def settle(self) -> None:
+        return None
+
     def whole(self, part: Tensor, n: int) -> Tensor:
         return part
 
@@ -129,6 +141,12 @@ class SingleDevice:
         return False
 
     def balance(self, rank_state: Tensor, seconds: float) -> None:
+        return None
+
+    def remember(self) -> dict[str, Any]:
+        return {}
+
+    def recall(self, values: dict[str, Any]) -> None:
         return None
 
     def agree(self, step: int, wishes: int) -> int:

@@ -27,8 +27,9 @@ from nerfleet.kernels.march.reference import MAX_SAMPLES, N_CELLS
 from nerfleet.kernels.rays.op import BACKGROUNDS
 from nerfleet.nn.field import ParameterGroup, field_spec, initial_mlp, initial_table
 from nerfleet.nn.model import Model
-from nerfleet.nn.occupancy_grid import initial_grid
+from nerfleet.nn.occupancy_grid import OccupancyGrid, initial_grid
 from nerfleet.train.buffers import Control, RayBatch, SampleBatch
+from nerfleet.train.photographs import Photographs, ResidentPhotographs
 from nerfleet.train.ranks import Parallel
 from nerfleet.train.ranks import SingleDevice as SingleDevice
 
@@ -63,7 +64,11 @@ class Start:
 class TrainStep:
     """Parameters, occupancy and buffers of a run, and the step that moves them on."""
 
-    def __init__(self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel, start: Start | None = None) -> None:
+    def __init__(
+        self, scene: Scene, config: TrainConfig, device: torch.device, parallel: Parallel, start: Start | None = None, photographs: Photographs | None = None,
+        fresh: bool = True,
+    ) -> None:  # fmt: skip
+        """fresh: begin at step 0, or as ``start`` says; else a checkpoint follows, which brings the occupancy."""
         config = config.with_schedule()
         self.config, self.device, self.parallel = config, device, parallel
         self.aabb_scale, self.render_aabb = scene.aabb_scale, scene.render_aabb
@@ -78,8 +83,8 @@ class TrainStep:
         self.ops = parallel.ops(torch.ops.nerfleet)
 
         self.cameras: Cameras = scene.cameras.to(device)
-        self.pixels, self.pixel_offsets = scene.pixels.to(device), scene.pixel_offsets.to(device)
-        self.occupancy = initial_grid(self.cameras, scene.aabb_scale)
+        self.photographs: Photographs = photographs or ResidentPhotographs(scene, device)
+        self.occupancy = initial_grid(self.cameras, scene.aabb_scale) if fresh else OccupancyGrid.empty(scene.aabb_scale, device)
         self.occupancy_updates = torch.zeros_like(self.occupancy.values)
 
         most = config.batch_size + RAY_MULTIPLE * MAX_SAMPLES  # what rounding up the ray count alone can make of a batch
@@ -95,6 +100,7 @@ class TrainStep:
         n_points = min(OCCUPANCY_POINTS_AT_ONCE, self._refresh_samples(0))
         self.cells = torch.zeros(n_points, dtype=torch.int32, device=device)
         self.points = torch.zeros(n_points, 3, device=device)
+        self.drawn = False  # whether ``rays`` are those of the step to come
 
     def _begin_with(self, start: Start) -> None:
         """Step count and occupied cells of a model; cells that no camera of this scene sees stay out."""
@@ -121,16 +127,27 @@ class TrainStep:
 
     def forward_backward(self) -> None:
         """Rays of this step, their loss and all gradients."""
-        ops, config, rays, samples, control = self.ops, self.config, self.rays, self.samples, self.control
-        optimizer, cameras = config.network.optimizer, self.cameras
+        self.draw()
+        self.learn()
+
+    def draw(self) -> None:
+        """Rays of this step; needs no weights. Once more is the same."""
+        ops, config, rays, control, cameras, photographs = self.ops, self.config, self.rays, self.control, self.cameras, self.photographs
+        optimizer = config.network.optimizer
         schedule = (config.reference_step_ratio, optimizer.learning_rate, optimizer.decay_start, optimizer.decay_interval, optimizer.decay_base)
         ops.begin(control.state, control.hyper, *schedule, optimizer.ema_decay)
         self.parallel.divide(control.state, self.rank_state)
         ops.sample_rays(
-            self.pixels, self.pixel_offsets, cameras.camera_to_world, cameras.focal, cameras.principal, cameras.resolution, cameras.lens, cameras.lens_params,
-            self.rank_state, self.parallel.seed(config.seed), self.cone_angle, self.aabb_scale, BACKGROUNDS[config.background], config.nerf_compatibility,
+            photographs.pixels, photographs.offsets, photographs.drawable, photographs.places, cameras.camera_to_world, cameras.focal, cameras.principal,
+            cameras.resolution, cameras.lens, cameras.lens_params, self.rank_state, self.parallel.seed(config.seed), self.cone_angle,
+            self.aabb_scale, BACKGROUNDS[config.background], config.nerf_compatibility,
             rays.origins, rays.directions, rays.starts, rays.targets, rays.backgrounds,
         )  # fmt: skip
+        self.drawn = True
+
+    def learn(self) -> None:
+        """Loss of the rays and all gradients."""
+        ops, config, rays, samples, control = self.ops, self.config, self.rays, self.samples, self.control
         ops.trace(
             rays.origins, rays.directions, rays.starts, self.rank_state, *self._march(), self.table.weights, self.mlp.weights, *self.spec.arguments,
             MIN_TRANSMITTANCE, rays.rgb, rays.transmittance, rays.kept, samples.ray_indices, samples.ranks, samples.positions, samples.t, samples.dt,
@@ -174,6 +191,7 @@ class TrainStep:
         ops.adam(*self.owned.tensors(), control.hyper, control.counters, *constants, 0.0, config.loss_scale, True)
         self.parallel.publish(self.table, self.owned)
         ops.advance(control.state, control.counters, control.hyper, control.loss_sum, control.stats, config.batch_size, self.max_rays)
+        self.drawn = False
 
     def _refresh_samples(self, step: int) -> int:
         """Densities that a refresh looks at, in proportion to the batch."""
@@ -216,6 +234,7 @@ class TrainStep:
         """Run the first step and undo it, so that everything is compiled and loaded before a run's clock starts. All ranks together."""
         before = {name: tensor.to("cpu", copy=True) for name, tensor in self.state_tensors().items()}
         self(0)
+        self.parallel.settle()
         for name, tensor in self.state_tensors().items():
             tensor.copy_(before[name])
         self.control.stats.zero_()
@@ -227,5 +246,6 @@ class TrainStep:
             if group.weights.data_ptr() != group.master.data_ptr():
                 group.weights.copy_(group.master)
         self.parallel.publish(self.table, self.owned)
+        self.parallel.settle()
         for group in (self.mlp, self.table, self.owned):
             group.gradient.zero_()

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from nerfleet.errors import NerfleetError
 from nerfleet.nn.field import field_spec
 from nerfleet.nn.model import Model
 from nerfleet.render.evaluate import Evaluation, evaluate
-from nerfleet.train.checkpoint import MARKER, CheckpointStore, unreadable
+from nerfleet.train.checkpoint import MARKER, CheckpointStore, Write, unreadable
 from nerfleet.train.graph import GraphedStep
+from nerfleet.train.photographs import Photographs
 from nerfleet.train.ranks import Parallel, SingleDevice
 from nerfleet.train.stats import StatsReader, StepStats
 from nerfleet.train.step import Start, TrainStep, is_refresh
@@ -30,6 +31,7 @@ from nerfleet.train.step import Start, TrainStep, is_refresh
 RATE_WINDOW_SECONDS = 3.0
 WISH_STOP, WISH_END, WISH_SAVE = 1, 2, 4
 """Bits that ranks agree on: a signal came; the time is over; a checkpoint is due."""
+SHOWN_VIEWS = 6
 HISTORY_LENGTH = 2000
 """Points of the loss curve that are kept; when there are more, every second one is dropped."""
 
@@ -73,7 +75,7 @@ class TrainResult:
     Attributes:
         model: averaged weights. trained_samples: samples with a gradient, all steps. train_seconds: without loading,
             compiling and evaluating. evaluation: held-out scores, None without held-out views.
-        stopped_by: "steps", "max_seconds" or "signal".
+        stopped_by: "steps", "max_seconds" or "signal". images: how the photographs were read, if they were read while training ran.
     """
 
     model: Model
@@ -87,6 +89,7 @@ class TrainResult:
     evaluation: Evaluation | None
     stopped_by: str
     last_step: StepStats | None
+    images: dict[str, Any] = field(default_factory=dict)
 
 
 def choose_device(name: str) -> torch.device:
@@ -108,6 +111,8 @@ def train(
     out: Path | None = None,
     held_out: Scene | None = None,
     parallel: Parallel | None = None,
+    photographs: Photographs | None = None,
+    write: Write | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     say: Callable[[str], None] | None = None,
     start: Start | None = None,
@@ -119,6 +124,8 @@ def train(
         device: "auto", "cpu" or "cuda".
         out: run folder for checkpoints; a complete checkpoint in it is continued. None: nothing is written.
         held_out: views to score the result on (and every ``config.eval_every_steps`` steps).
+        write: has checkpoints written by another process (:meth:`nerfleet.pipeline.writer.Writer.submit`).
+        photographs: where the pixels come from if not from ``scene.pixels`` (nerfleet.pipeline); closed at the end.
         on_progress: called about four times a second. say: called with remarks, one line each.
         start: a model to go on from, where ``out`` holds no checkpoint.
 
@@ -131,20 +138,30 @@ def train(
         raise NerfleetError(scene.name, "has no photographs to train on", "see `nerfleet info`")
     if start is not None:
         _must_suit(start, config, scene)
-    return _Run(scene, config, choose_device(device), out, held_out, parallel or SingleDevice(), on_progress, say or (lambda _: None), start).run()
+    if photographs is None and len(scene.pixels) == 0:
+        raise NerfleetError(scene.name, "its photographs are not decoded", "read it with load_scene, or hand over `photographs`")
+    with contextlib.ExitStack() as ending:
+        if photographs is not None:
+            ending.callback(photographs.close)
+        ranks, told = parallel or SingleDevice(), say or (lambda _: None)
+        run = _Run(scene, config, choose_device(device), out, held_out, ranks, photographs, write, on_progress, told, start)
+        return run.run()
 
 
 class _Run:
     def __init__(
         self, scene: Scene, config: TrainConfig, device: torch.device, out: Path | None, held_out: Scene | None, parallel: Parallel,
-        on_progress: Callable[[Progress], None] | None, say: Callable[[str], None], start: Start | None,
+        photographs: Photographs | None, write: Write | None, on_progress: Callable[[Progress], None] | None, say: Callable[[str], None],
+        start: Start | None,
     ) -> None:  # fmt: skip
         self.config, self.device, self.held_out, self.parallel = config, device, held_out, parallel
         self.on_progress, self.say = on_progress, say
-        self.store = CheckpointStore(out) if out is not None else None
+        self.store = CheckpointStore(out, write, say) if out is not None else None
         found = self._found(scene)
         start = start if found is None else None
-        self.step = TrainStep(scene, config, device, parallel, start)
+        with _reading_marker(found[0]) if found is not None else contextlib.nullcontext():
+            parallel.recall(found[1].get("parallel", {}) if found is not None else {})
+            self.step = TrainStep(scene, config, device, parallel, start, photographs, fresh=found is None)
         self.step.compile()
         self.advance: Callable[[int], None] = GraphedStep(self.step) if device.type == "cuda" else self.step
         self.done = self.first = start.step if start is not None else 0  # steps issued, of these before this session
@@ -179,11 +196,13 @@ class _Run:
 
     def run(self) -> TrainResult:
         """Train to the end."""
+        self._wait_for_photographs()
         last_saved = last_shown = time.monotonic()
         with _stop_signals() as stop:
             self.clock.start()
             stopped_by = "steps" if self.done >= self.config.steps else self._reason_to_stop(self._wishes(stop, last_saved))
             while stopped_by is None:
+                self.step.photographs.before_step(self.last.rays // self.parallel.world_size if self.last else 0)
                 if self.parallel.wants_time(self.done):
                     self._timed_step()
                 else:
@@ -206,16 +225,23 @@ class _Run:
             self._account(self.reader.finish(self.done - 1))
             self.clock.stop()
             self._show()
-            self._save()
-            if self.store:
-                self.store.wait()
-        evaluation = self._evaluate() if self.held_out is not None and stopped_by != "signal" else None
+            self._save_for_good()
+        evaluation = self._evaluate(shown_views(len(self.held_out))) if self.held_out is not None and stopped_by != "signal" else None
         model = self.step.model()
         self.parallel.finished()
         return TrainResult(
             model, self.done, self.trained_samples, self.clock.seconds, self.parallel.world_size, self.parallel.strategy,
-            self.skipped, self.history, evaluation, stopped_by, self.last,
+            self.skipped, self.history, evaluation, stopped_by, self.last, self.step.photographs.report(),
         )  # fmt: skip
+
+    def _wait_for_photographs(self) -> None:
+        """Until all ranks have enough to begin with; an error of one is raised on all."""
+        try:
+            self.step.photographs.wait()
+        except NerfleetError as error:
+            self.parallel.exchange(error)
+            raise
+        self.parallel.exchange(None)
 
     def _wishes(self, stop: threading.Event, last_saved: float) -> int:
         """What this rank wants to happen after this step, as bits: all ranks must do it at the same step."""
@@ -272,17 +298,16 @@ class _Run:
         psnr = -10 * math.log10(self.smoothed_loss) if self.smoothed_loss > 0 else math.inf if self.smoothed_loss == 0 else math.nan
         self.on_progress(Progress(self.done, self.config.steps, self.last.loss, psnr, rays, samples, self.clock.seconds, left, self.skipped))
 
-    def _evaluate(self) -> Evaluation:
+    def _evaluate(self, pictures_of: Sequence[int] = ()) -> Evaluation:
+        """All ranks together, each on the pixels that it holds."""
         assert self.held_out is not None
+
+        def alive(_: float) -> None:
+            self.parallel.alive("evaluating")
+
         with self.clock.paused():
-            views = self.held_out.complete_views()  # each rank has some
-
-            def alive(_: float) -> None:
-                self.parallel.alive("evaluating")
-
-            options: dict[str, Any] = {"background": scored_background(self.config), "n_pixels": self.config.eval_pixels, "views": views, "progress": alive}
-            part = evaluate(self.step.model(), self.held_out, **options)
-            result = Evaluation(tuple(score for parts in self.parallel.exchange(part) for score in parts.views))
+            options: dict[str, Any] = {"background": scored_background(self.config), "n_pixels": self.config.eval_pixels, "pictures_of": pictures_of}
+            result = evaluate(self.step.model(), self.held_out, **options, exchange=self.parallel.exchange, progress=alive)
         self.history.evaluations.append((self.done, self.clock.seconds, result.psnr_mean))
         return result
 
@@ -293,8 +318,16 @@ class _Run:
         history = {name: getattr(self.history, name) for name in ("steps", "seconds", "losses", "evaluations")}
         values: dict[str, Any] = {"step": self.done, "train_seconds": self.clock.seconds, "trained_samples": self.trained_samples}
         values |= {"skipped": self.skipped, "history": history, "config": to_dict(self.config), "world_size": self.parallel.world_size}
-        values["aabb_scale"] = self.step.aabb_scale
+        values |= {"aabb_scale": self.step.aabb_scale, "parallel": self.parallel.remember()}
         self.store.save(tensors, values)
+
+    def _save_for_good(self) -> None:
+        """The last checkpoint; once more if the process that was writing it is lost."""
+        for _ in range(2):
+            self._save()
+            if self.store is None or self.store.wait():
+                return
+        raise NerfleetError(str(self.store.folder) if self.store else "checkpoints", "the last one was lost twice", "run the same command again")
 
     def _resume(self, folder: Path, values: dict[str, Any]) -> None:
         store = self.store
@@ -381,6 +414,11 @@ def _stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def shown_views(n_views: int) -> range:
+    """Held-out views, spread out, whose pictures are kept with the last scores."""
+    return range(0, n_views, max(1, n_views // SHOWN_VIEWS))[:SHOWN_VIEWS]
 
 
 def scored_background(config: TrainConfig) -> tuple[float, float, float]:

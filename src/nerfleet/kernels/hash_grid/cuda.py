@@ -90,12 +90,16 @@ def hash_grid_backward(
     count: Tensor | None,
     order: Tensor | None,
 ) -> None:
-    """Adds to ``grad_table``, pairs in fixed point; nothing is read on the host."""
+    """Adds to ``grad_table``, pairs in fixed point; nothing is read on the host. ``grad_features`` may be columns of a wider tensor."""
     require_half("grad_features", grad_features)
     if grad_table.dtype != torch.int64:
         raise NerfleetError("grad_table", f"is {grad_table.dtype} on CUDA", "pass int64, pairs in fixed point (hash_grid/fixed_point.py)")
-    program = Program(SOURCE, grid_defines(n_features, levels, interpolation))
-    n = len(positions)
+    n, width, row = len(positions), len(scales) * n_features, grad_features.stride(0)
+    defines = grid_defines(n_features, levels, interpolation)
+    if n and row != width:
+        defines = (*defines, ("NF_ROW", row))
+        grad_features = grad_features.as_strided(((n - 1) * row + width,), (1,))
+    program = Program(SOURCE, defines)
     teams = -(-n // RUN)
     arguments = (positions.contiguous(), grad_features, pack_grid(scales, levels), order, count, n, grad_table)
     blocks = (-(-teams * 8 // BLOCK), len(scales) // levels_a_team(len(scales), n_features))

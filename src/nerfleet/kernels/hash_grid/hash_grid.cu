@@ -2,11 +2,16 @@
 //   positions     [n, 3] f32 in the unit cube
 //   table         [n_params] f16, levels one after the other, an entry's features adjacent
 //   grad_table    [n_params / 2] pairs in fixed point (fixed_point.cuh), added to: exact, in any order
-//   features      [n, NF_LEVELS * NF_FEATURES] f16; grad_features the same, of the i-th sample of the sequence
+//   features      [n, NF_LEVELS * NF_FEATURES] f16; grad_features the same, of the i-th sample of the sequence,
+//                 as columns of rows of NF_ROW halves
 //   order         [n] i32 which position is the i-th of the sequence, or null: the i-th
 //   count         [1] i32 samples that are valid, or null: all n
 #include "fixed_point.cuh"
 #include "hash_grid.cuh"
+
+#ifndef NF_ROW
+#define NF_ROW N_FEATURES
+#endif
 
 constexpr int RUN = 16;  // neighbouring samples that one team walks along
 
@@ -80,7 +85,7 @@ hash_grid_backward(const float* positions, const __half* grad_features, const Gr
     size_t after = slot(first + 1);
     for (int s = first; s <= last; ++s) {
         float g[LEVELS][WIDTH];
-        load_gradients(gradient + static_cast<size_t>(s) * N_FEATURES, g);
+        load_gradients(gradient + static_cast<size_t>(s) * NF_ROW, g);
         const vec3 position = following;
         following = load3(positions + 3 * after);
         after = slot(s + 2);

@@ -14,10 +14,11 @@ def choose(first_ray, n_rays, n_global, step, key_0, key_1, n_pixels, pixels, ji
 
     Ray i of n_global draws from the i-th of n_global equal strata of all pixels: every pixel is equally likely.
     """
+    high, low = np.uint64(n_pixels) >> np.uint64(32), np.uint64(n_pixels) & np.uint64(0xFFFFFFFF)
     for j in range(n_rays):
         i = first_ray + j
         word_0, word_1, _, _ = philox(i, step, STREAM_RAYS, 0, key_0, key_1)
-        offset = (np.uint64(word_0) * np.uint64(n_pixels)) >> np.uint64(32)
+        offset = np.uint64(word_0) * high + ((np.uint64(word_0) * low) >> np.uint64(32))
         pixels[j] = np.int64((np.uint64(i) * np.uint64(n_pixels) + offset) // np.uint64(n_global))
         jitter[j] = uniform(word_1)
         red, green, blue, _ = philox(i, step, STREAM_BACKGROUND, 0, key_0, key_1)

@@ -17,17 +17,17 @@ BLOCK, CAMERA_BLOCK = 128, 256
 
 
 def sample_rays(
-    pixels: Tensor, pixel_offsets: Tensor, camera_to_world: Tensor, focal: Tensor, principal: Tensor, resolution: Tensor, lens: Tensor,
-    lens_params: Tensor, state: Tensor, seed: int, cone_angle: float, aabb_scale: int, background: int, srgb_blend: bool, origins: Tensor,
-    directions: Tensor, starts: Tensor, targets: Tensor, backgrounds: Tensor,
+    pixels: Tensor, pixel_offsets: Tensor, drawable: Tensor, places: Tensor, camera_to_world: Tensor, focal: Tensor, principal: Tensor,
+    resolution: Tensor, lens: Tensor, lens_params: Tensor, state: Tensor, seed: int, cone_angle: float, aabb_scale: int, background: int,
+    srgb_blend: bool, origins: Tensor, directions: Tensor, starts: Tensor, targets: Tensor, backgrounds: Tensor,
 ) -> None:  # fmt: skip
     cameras = struct.pack("<6Q", *(x.data_ptr() for x in (camera_to_world, focal, principal, resolution, lens, lens_params)))
     half = 0.5 * aabb_scale
     box = struct.pack("<6f", *[0.5 - half] * 3, *[0.5 + half] * 3)
     key = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
-    counts = (len(pixels), len(pixel_offsets) - 1)
+    held = (pixels, pixel_offsets, drawable, places if len(places) else None)
     written = (origins, directions, starts, targets, backgrounds)
-    arguments = (pixels, pixel_offsets, cameras, state, *counts, *key, pack_stepping(cone_angle), box, background, int(srgb_blend), *written)
+    arguments = (*held, cameras, state, len(pixel_offsets) - 1, *key, pack_stepping(cone_angle), box, background, int(srgb_blend), *written)
     Program(SOURCE, march_defines(1, cone_angle)).launch("sample_rays", (-(-len(starts) // BLOCK),), BLOCK, *arguments, device=pixels.device)
 
 
