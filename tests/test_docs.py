@@ -13,7 +13,7 @@ import pytest
 from nerfleet.cli.main import VERBS, parse
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
+DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "deploy").rglob("*.md")])
 
 
 def read(name: str) -> str:

@@ -31,6 +31,7 @@ ROOMS = {
     "viewer": {"render", "data", "geometry", "telemetry", "config"},
     "telemetry": {"config"},
     "prepare": {"data", "geometry"},
+    "deploy": {"telemetry"},
 }
 SEES_EVERYTHING = {"cli", "doctor", "__main__"}
 NOT_FOR_TRAINING = ["tyro", "PIL", "av", "rich", "simplejpeg", "torchmetrics"]

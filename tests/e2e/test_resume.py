@@ -26,16 +26,16 @@ RUN = "import sys; from nerfleet.cli.main import main; sys.exit(main(sys.argv[1:
 STUCK = """
 import sys, time
 from nerfleet.cli.main import main
-from nerfleet.train.checkpoint import CheckpointStore
+from nerfleet.train import checkpoint
 
-complete = CheckpointStore._complete
+complete = checkpoint._complete
 
-def stuck(self, target, progress):
-    if self.complete():
+def stuck(target, progress):
+    if list(target.parent.glob(f"*/{checkpoint.MARKER}")):
         time.sleep(600)
-    complete(self, target, progress)
+    complete(target, progress)
 
-CheckpointStore._complete = stuck
+checkpoint._complete = stuck
 sys.exit(main(sys.argv[1:]))
 """
 """``nerfleet``, whose second checkpoint has all its data but never gets its marker."""

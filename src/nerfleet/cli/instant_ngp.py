@@ -22,7 +22,7 @@ from nerfleet.cli import render as render_verb
 from nerfleet.cli import train as train_verb
 from nerfleet.cli.flags import Split, say
 from nerfleet.cli.instant_ngp_flags import DEFAULT_SPP, DEFAULT_STEPS, NO_MEANING, Inputs, parse_flags, sort_files
-from nerfleet.cli.main import DEBUG_FLAG, guarded
+from nerfleet.cli.main import CURE, DEBUG_FLAG, guarded
 from nerfleet.errors import NerfleetError
 from nerfleet.presets import MODES
 
@@ -41,7 +41,8 @@ def main(words: Sequence[str] | None = None) -> int:
     import sys
 
     given = list(sys.argv[1:] if words is None else words)
-    return guarded(lambda: run([word for word in given if word != DEBUG_FLAG]), DEBUG_FLAG in given)
+    cure = CURE["train"] if {"--train", "--distributed"} & set(given) else ""
+    return guarded(lambda: run([word for word in given if word != DEBUG_FLAG]), DEBUG_FLAG in given, cure)
 
 
 def run(words: Sequence[str]) -> None:

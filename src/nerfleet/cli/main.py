@@ -35,10 +35,16 @@ VERBS: dict[str, str] = {
     "cost": "time and money for numbers of GPUs and kinds of machines",
     "run": "the tasks of a file on this machine's GPUs and CPUs",
     "bench": "time training steps or pictures",
+    "doctor": "what keeps training from starting, and what to do",
+    "deploy": "manifests of a run for Kubernetes",
 }
 """Verb -> its one-line summary; the module is ``nerfleet.cli.<verb>``."""
 
 DEBUG_FLAG = "--debug"
+CURE = {"train": " (`nerfleet doctor` checks this machine, `nerfleet doctor --explain LOG` what a log says)"}
+"""Said after the error of a verb that failed."""
+STOPPED = (0, None, 130, 128 + 15)
+"""Exit codes that are no failure: done, or ended by a signal."""
 _PURPOSE = "Trains instant-ngp radiance fields: photographs in; pictures and models out."
 _NOTES = (
     "`nerfleet VERB --help` shows a verb's flags with examples, `nerfleet --version` the version;",
@@ -60,11 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = DEBUG_FLAG in words
-    return guarded(lambda: _dispatch([word for word in words if word != DEBUG_FLAG]), debug)
+    words = [word for word in words if word != DEBUG_FLAG]
+    return guarded(lambda: _dispatch(words), debug, CURE.get(words[0], "") if words else "")
 
 
-def guarded(action: Callable[[], None], debug: bool = False) -> int:
-    """Run a command; what it raises becomes one line on standard error. Returns the exit code."""
+def guarded(action: Callable[[], None], debug: bool = False, cure: str = "") -> int:
+    """Run a command; what it raises becomes one line on standard error, with ``cure`` at its end. Returns the exit code."""
     _replace_closed_streams()
     try:
         try:
@@ -73,15 +80,19 @@ def guarded(action: Callable[[], None], debug: bool = False) -> int:
             _flush_output()
     except KeyboardInterrupt:
         return _fail("interrupted", 130, debug)
+    except SystemExit as stop:  # ranks have said why
+        if cure and stop.code not in STOPPED:
+            sys.stderr.write(f"nerfleet:{cure}\n")
+        raise
     except NerfleetError as error:
-        return _fail(f"error: {error}", 2, debug)
+        return _fail(f"error: {error}{cure}", 2, debug)
     except OSError as error:
         place = "output" if error.filename is None and error.errno in _WRITE_ERRORS else error.filename
         if place is None:
-            return _fail(_defect(error), 1, debug)
-        return _fail(f"error: {place}: {error.strerror}", 2, debug)
+            return _fail(_defect(error) + cure, 1, debug)
+        return _fail(f"error: {place}: {error.strerror}{cure}", 2, debug)
     except Exception as error:
-        return _fail(_defect(error), 1, debug)
+        return _fail(_defect(error) + cure, 1, debug)
     return 0
 
 

@@ -46,10 +46,6 @@ class OnDemandScene(Scene):
     shares: tuple[ViewShare, ...]
     failed: dict[str, str] = field(default_factory=dict)
 
-    def complete_views(self) -> list[int]:
-        sizes = self.pixel_offsets.diff().tolist()
-        return [share.view for share in self.shares if len(share) == sizes[share.view]]
-
     @property
     def n_held_pixels(self) -> int:
         return sum(len(share) for share in self.shares)
