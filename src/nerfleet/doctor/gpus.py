@@ -97,7 +97,7 @@ def _none(complaint: str, device: str, wanted: int) -> Check:
     if device == "cuda" or wanted:
         remedy = "container: --gpus all; Kubernetes: the device plugin and nvidia.com/gpu; else use --device cpu"
         return Check("GPUs", "fail", f"none ({complaint}); {wanted or 'one'} wanted", remedy)
-    return Check("GPUs", "warn", f"none ({complaint})", "training runs on the CPU, some hundred times slower")
+    return Check("GPUs", "warn", f"none ({complaint})", "training runs on the CPU, which is far slower")
 
 
 def _on_bus() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import threading
 import time
@@ -52,7 +53,7 @@ class FeedOptions:
     alive: Callable[[], None] = _silent
 
 
-class Feed:
+class Feed(abc.ABC):
     """Pixels on the device, filled by decoding processes. Implements :class:`nerfleet.train.photographs.Photographs`.
 
     Each view has a range of its own, in proportion to its pixels, in the order of the scene. Views that have arrived are drawn from,
@@ -113,9 +114,9 @@ class Feed:
     def _offsets(self, starts: Tensor) -> Tensor:
         return starts
 
+    @abc.abstractmethod
     def _next_job(self) -> Job | None:
         """The next photograph to decode; None: none for now."""
-        raise NotImplementedError
 
     def _begin(self) -> None:
         self._thread = threading.Thread(target=self._take_in, daemon=True, name="photographs")

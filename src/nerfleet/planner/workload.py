@@ -154,9 +154,6 @@ class Workload:
     def rays(self) -> float:
         return self.batch * self.profile.rays / self.profile.kept
 
-    def with_batch(self, batch: int) -> Workload:
-        return dataclasses.replace(self, batch=batch)
-
     def read_sectors(self, level: Level, n_samples: float) -> float:
         """Distinct sectors that so many samples read of a level, before hashing brings some of them together."""
         return self._distinct(level, n_samples, lambda touch: (touch.read, touch.read_half))
